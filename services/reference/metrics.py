@@ -65,13 +65,6 @@ class DeclaredMetric:
     labels: tuple[str, ...]
     help: str
 
-    @property
-    def samples(self) -> tuple[str, ...]:
-        """The names of its time series."""
-        if self.kind == "histogram":
-            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
-        return (self.name,)
-
 
 def declared_metrics() -> list[DeclaredMetric]:
     """Every metric of every service."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from typing_extensions import override
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
@@ -53,6 +54,7 @@ SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML as Kubernetes reads it: a date is a string, because JSON has no dates, and no key comes twice."""
 
+    @override
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         """The mapping of a node. Raises `ConstructorError` for a key that comes twice."""
         seen: set[str] = set()

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 import h11
 import structlog
 import uvicorn
+from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shared.contracts.reasons import RefusalRule
@@ -186,6 +187,7 @@ class _Connection(h11.Connection):
         self._parts = 0
         self._bytes = 0
 
+    @override
     def next_event(self) -> Any:
         """Return the next event. Raises `h11.RemoteProtocolError` where a body has too many parts."""
         event = super().next_event()
@@ -217,6 +219,7 @@ class LimitedProtocol(H11Protocol):
         # Headers and a chunk's head may be this long.
         self.conn = _Connection(16 * 1024)
 
+    @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline for the first headers."""
         super().connection_made(transport)
@@ -227,17 +230,20 @@ class LimitedProtocol(H11Protocol):
             self.slot.close = transport.abort
         self._arm(self.limits.header_seconds, ConnectionRule.HEADERS)
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Parse, then choose the deadline that holds now."""
         self.before_data()
         super().data_received(data)
         self._look()
 
+    @override
     def handle_events(self) -> None:
         """Begin with what has come, unless an answer waits to be read."""
         if not self._held:
             super().handle_events()
 
+    @override
     def on_response_complete(self) -> None:
         """Be idle until the next request begins: not before the answer is read."""
         self._disarm()
@@ -249,11 +255,13 @@ class LimitedProtocol(H11Protocol):
             super().on_response_complete()
         self._look()
 
+    @override
     def pause_writing(self) -> None:
         """Wait for the client, who does not read."""
         super().pause_writing()
         self._look()
 
+    @override
     def resume_writing(self) -> None:
         """Go on with a client who has read all."""
         super().resume_writing()
@@ -262,11 +270,13 @@ class LimitedProtocol(H11Protocol):
             super().on_response_complete()
         self._look()
 
+    @override
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that nobody uses, also if its client does not read the last answer."""
         super().timeout_keep_alive_handler()
         self._look()
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the slot back."""
         self._disarm()

@@ -3,6 +3,7 @@
 import asyncio
 
 import uvicorn
+from typing_extensions import override
 
 
 class SleepingServer(uvicorn.Server):
@@ -20,6 +21,7 @@ class SleepingServer(uvicorn.Server):
         self.should_exit = True
         self._ending.set()
 
+    @override
     async def main_loop(self) -> None:
         """Return after `end`."""
         await self.on_tick(0)  # Makes the headers of every answer.

@@ -39,7 +39,7 @@ def no_test_judges_time(house: House) -> Iterator[str]:
     for file in house.tests:
         yield from _whole_stderr(file)
         if not file.inside(*MEASURES):
-            for node in ast.walk(file.tree):
+            for node in file.nodes:
                 if (name := _name_of(node)) in _CPU_CLOCKS or _imports_cpu_clock(node):
                     what = name or "a clock"
                     yield f"{file.path}:{_line(node)}: {what}: measure in a benchmark, not in a test"
@@ -48,7 +48,7 @@ def no_test_judges_time(house: House) -> Iterator[str]:
 
 
 def _whole_stderr(file: Source) -> Iterator[str]:
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if _equals_text(node) or _asks_how_it_starts(node):
             yield (
                 f"{file.path}:{_line(node)}: a slow machine sees progress there: look for the sentence"
@@ -77,7 +77,7 @@ def _imports_cpu_clock(node: ast.AST) -> bool:
 def _judged_spans(file: Source) -> Iterator[str]:
     if not any(f"{clock}(" in file.text for clock in _WALL_CLOCKS):
         return
-    for function in ast.walk(file.tree):
+    for function in file.nodes:
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             clocks = _Clocks(function)
             for node in ast.walk(function):

@@ -17,7 +17,12 @@ from tests.architecture.names import (
     SHOWN,
 )
 from tests.architecture.sources import House, Source
-from tests.architecture.uses import private_definitions_are_read, public_definitions_are_used
+from tests.architecture.uses import (
+    private_definitions_are_read,
+    public_constants_are_used,
+    public_definitions_are_used,
+    public_methods_are_used,
+)
 
 Rule = Callable[[House], Iterator[str]]
 
@@ -65,7 +70,7 @@ def test_files_are_short(house: House) -> Iterator[str]:
 def test_functions_are_short(house: House) -> Iterator[str]:
     """What holds for functions of services holds for those below `tests`."""
     for file in house.tests:
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 if lines > FUNCTION_LINES_MAX:
@@ -81,7 +86,7 @@ def names_are_plain(house: House) -> Iterator[str]:
         for node in file.classes():
             if (plain := BANNED_CLASSES.get((file.service, node.name.lstrip("_")))) is not None:
                 yield f"{file.path}:{node.lineno}: call class {node.name} {plain}"
-        for function in ast.walk(file.tree):
+        for function in file.nodes:
             if (
                 isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
                 and function.name == "take"
@@ -177,8 +182,24 @@ def labels_and_subjects_live_in_contracts(house: House) -> Iterator[str]:
             if _WIRE_NAMES.match(text) or (not of_others and _DOMAIN_NAME.fullmatch(text)):
                 yield f"{file.path}:{node.lineno}: {text!r} belongs to {CONTRACTS}"
         if file.inside("services"):
-            for line in file.lines(r"\bsubjects\.ROOT\b|subjects import .*\bROOT\b|^    ROOT,$"):
-                yield f"{file.path}:{line}: a subject is put together in {CONTRACTS}/subjects.py"
+            for each in file.nodes:
+                if _names_root_of_subjects(each):
+                    yield f"{_at(file, each)}: a subject is put together in {CONTRACTS}/subjects.py"
+
+
+def _names_root_of_subjects(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="subjects"), attr="ROOT"):
+            return True
+        case ast.ImportFrom(module=str(module)):
+            names = {alias.name for alias in node.names}
+            return module.endswith("subjects") and "ROOT" in names
+        case _:
+            return False
+
+
+def _at(file: Source, node: ast.AST) -> str:
+    return f"{file.path}:{getattr(node, 'lineno', 0)}"
 
 
 def _is_bench(file: Source) -> bool:
@@ -272,7 +293,7 @@ def words_in_two_services(house: House) -> dict[str, list[str]]:
 
 def _literal_types(file: Source) -> Iterator[str]:
     """The values of the `Literal[…]` types in a file."""
-    for node in ast.walk(file.tree):
+    for node in file.nodes:
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
             for value in ast.walk(node.slice):
                 if isinstance(value, ast.Constant):
@@ -281,15 +302,22 @@ def _literal_types(file: Source) -> Iterator[str]:
 
 def contracts_are_built_complete(house: House) -> Iterator[str]:
     """A message is built once; only `shared/contracts` may derive one from another."""
-    yield from _only_in(
-        house.code, r"model_copy\(\s*update", CONTRACTS, what="model_copy(update=…)"
+    yield from _only_in(house.code, _copies_with_changes, CONTRACTS, what="model_copy(update=…)")
+
+
+def _copies_with_changes(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "model_copy"
+        and any(keyword.arg in {"update", None} for keyword in node.keywords)
     )
 
 
 def the_bus_handles_bodies_that_cannot_be_read(house: House) -> Iterator[str]:
     """`except UndecodableError` stands in `shared/bus` alone, and what catches the same for a message."""
     yield from _only_in(
-        house.code, r"except[^:]*\bUndecodableError\b", "shared/bus", what="except UndecodableError"
+        house.code, _catches_undecodable, "shared/bus", what="except UndecodableError"
     )
     messages = {
         node.name
@@ -303,7 +331,7 @@ def the_bus_handles_bodies_that_cannot_be_read(house: House) -> Iterator[str]:
     for file in house.code:
         if file.inside("shared/bus", *REFUSES):
             continue
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if isinstance(node, ast.Try) and "ValidationError" in "".join(
                 ast.unparse(handler.type) for handler in node.handlers if handler.type is not None
             ):
@@ -311,6 +339,12 @@ def the_bus_handles_bodies_that_cannot_be_read(house: House) -> Iterator[str]:
                 for name in re.findall(r"(\w+)\.model_validate", tried):
                     if name in messages:
                         yield f"{file.path}:{node.lineno}: {name} is read by Seen.read of shared/bus"
+
+
+def _catches_undecodable(node: ast.AST) -> bool:
+    if not isinstance(node, ast.ExceptHandler) or node.type is None:
+        return False
+    return re.search(r"\bUndecodableError\b", ast.unparse(node.type)) is not None
 
 
 REFUSES: Final = {
@@ -322,16 +356,25 @@ REFUSES: Final = {
 def the_bus_keeps_leases(house: House) -> Iterator[str]:
     """Leadership is one function: nobody else asks for a lease."""
     yield from _only_in(
-        house.code, r"bus\.lease\(", "shared/bus", "shared/testing", what="bus.lease(…)"
+        house.code, _asks_for_lease, "shared/bus", "shared/testing", what="bus.lease(…)"
     )
 
 
-def _only_in(files: Sequence[Source], pattern: str, *homes: str, what: str) -> Iterator[str]:
+def _asks_for_lease(node: ast.AST) -> bool:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    return node.func.attr == "lease" and ast.unparse(node.func.value).endswith("bus")
+
+
+def _only_in(
+    files: Sequence[Source], is_meant: Callable[[ast.AST], bool], *homes: str, what: str
+) -> Iterator[str]:
     for file in files:
         if file.inside(*homes):
             continue
-        for line in file.lines(pattern):
-            yield f"{file.path}:{line}: {what} belongs to {homes[0]}"
+        for node in file.nodes:
+            if is_meant(node):
+                yield f"{_at(file, node)}: {what} belongs to {homes[0]}"
 
 
 # --- prose ---
@@ -357,7 +400,7 @@ _LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "cri
 def log_events_are_sentences(house: House) -> Iterator[str]:
     """Whoever reads one line of a log understands its event: it is no code, and more than one word."""
     for file in house.code:
-        for node in ast.walk(file.tree):
+        for node in file.nodes:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             if node.func.attr not in _LOGS or not re.search(
@@ -406,6 +449,8 @@ RULES: Final = _named(
         the_repository_stands_by_itself,
         log_events_are_sentences,
         public_definitions_are_used,
+        public_constants_are_used,
+        public_methods_are_used,
         private_definitions_are_read,
         no_test_judges_time,
     )

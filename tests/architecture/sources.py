@@ -1,7 +1,6 @@
 """The source files that the house rules look at, parsed once."""
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -40,6 +39,11 @@ class Source:
         """The syntax tree."""
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree, walked once for all rules."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The folders and the file name."""
@@ -69,28 +73,22 @@ class Source:
         """Whether the file is one of these, or in one of these folders."""
         return any(self.path == folder or self.path.startswith(f"{folder}/") for folder in folders)
 
-    def lines(self, pattern: str) -> Iterator[int]:
-        """The numbers of the lines in which `pattern` occurs."""
-        for number, line in enumerate(self.text.splitlines(), start=1):
-            if re.search(pattern, line):
-                yield number
-
     def classes(self) -> Iterator[ast.ClassDef]:
         """Every class, also those inside of others."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        return (node for node in self.nodes if isinstance(node, ast.ClassDef))
 
     def docstrings(self) -> set[int]:
         """The `id` of each constant node that is a docstring (also those below a field)."""
         return {
             id(node.value)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
 
     def strings(self) -> Iterator[ast.Constant]:
         """Every string literal that is no docstring."""
         docstrings = self.docstrings()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
                 continue
             if id(node) not in docstrings:

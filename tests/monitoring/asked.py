@@ -5,7 +5,9 @@ from typing import Any, Final
 
 import yaml
 
-__all__ = ["ROOT", "RULES", "every_rule", "filled_in"]
+from services.reference.metrics import DeclaredMetric, declared_metrics
+
+__all__ = ["ROOT", "RULES", "every_rule", "filled_in", "labels_of_series"]
 
 ROOT: Final = Path(__file__).parents[2]
 RULES: Final = ROOT / "deploy" / "prometheus" / "rules.yaml"
@@ -26,3 +28,15 @@ def every_rule() -> list[dict[str, Any]]:
     return [
         rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
     ]
+
+
+def labels_of_series() -> dict[str, set[str]]:
+    """The labels of each time series that a service declares, and of `up`, which Prometheus adds."""
+    declared = {name: {*one.labels} for one in declared_metrics() for name in _series_of(one)}
+    return declared | {"up": set()}
+
+
+def _series_of(metric: DeclaredMetric) -> tuple[str, ...]:
+    if metric.kind == "histogram":
+        return tuple(f"{metric.name}_{part}" for part in ("bucket", "sum", "count"))
+    return (metric.name,)

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from services.reference.dashboards import FOLDER, Dashboard, dashboards, expressions, rendered
-from services.reference.metrics import declared_metrics
-from tests.monitoring.asked import ROOT, filled_in
+from tests.monitoring.asked import ROOT, filled_in, labels_of_series
 from tests.monitoring.grafana_schema import problems
 from tests.monitoring.promql import evaluate, metrics_in
 from tests.monitoring.recording import Recording, read
@@ -37,8 +36,7 @@ def test_every_panel_expression_has_recorded_data(
 
 @pytest.mark.parametrize("dashboard", dashboards(), ids=lambda dashboard: dashboard.uid)
 def test_panels_use_declared_metrics_and_labels(dashboard: Dashboard) -> None:
-    known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
-    known |= {"up": set()}
+    known = labels_of_series()
     for panel in dashboard.panels:
         for legend, expression in panel.queries:
             shown = set(re.findall(r"{{(\w+)}}", legend))
@@ -49,8 +47,7 @@ def test_panels_use_declared_metrics_and_labels(dashboard: Dashboard) -> None:
 
 def test_recorded_metrics_are_declared(recording: Recording) -> None:
     """So that the reference page, of which the same list is made, leaves nothing out."""
-    known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
-    known |= {"up": set()}
+    known = labels_of_series()
     for metric, labels in recording.labels_of().items():
         assert metric in known, f"the reference lacks {metric}"
         assert labels <= known[metric] | SCRAPED, f"{metric}: {labels}"

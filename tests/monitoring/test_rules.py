@@ -7,8 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from services.reference.metrics import declared_metrics
-from tests.monitoring.asked import ROOT, RULES, every_rule
+from tests.monitoring.asked import ROOT, RULES, every_rule, labels_of_series
 from tests.monitoring.promql import Vector, evaluate, metrics_in
 from tests.monitoring.promtool import PROMTOOL, run
 from tests.monitoring.recording import NAME, Recording, Series, read, series_of, values_of
@@ -79,8 +78,7 @@ def test_each_alert_has_a_firing_and_a_silent_case() -> None:
 
 
 def test_rules_use_declared_metrics_and_labels() -> None:
-    known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
-    known |= {"up": set()}
+    known = labels_of_series()
     for rule in every_rule():
         for metric, labels in metrics_in(rule["expr"]):
             assert metric in known, f"{rule['alert']}: nobody tells {metric}"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
+from typing_extensions import override
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +113,13 @@ class CommandsOnDemand(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes | {"commands": _OnDemand()})
 
+    @override
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, as they are listed."""
         del ctx
         return list(ENTRIES)
 
+    @override
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands. Nothing is imported for it."""
         del ctx

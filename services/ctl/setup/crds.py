@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from typing_extensions import override
 
 from shared.contracts.coscheduling import COMPONENT_LABEL
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, crd
@@ -30,6 +31,7 @@ _CONVERTING: Final = """\
 class _ReadableDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """YAML without anchors, for readers."""
 
+    @override
     def ignore_aliases(self, _data: Any) -> bool:
         """No node refers to another."""
         return True

@@ -63,11 +63,6 @@ class EventRecorder:
         self._backlog: Backlog[_Key, _PendingEvent] = Backlog(limit=PENDING_MAX)
         self._written: OrderedDict[_Key, _WrittenEvent] = OrderedDict()
 
-    @property
-    def dropped(self) -> int:
-        """Events dropped because too many waited."""
-        return self._backlog.dropped
-
     def record(
         self, kind: Kind, obj: Body, reason: str, message: str, *, type_: EventType = "Normal"
     ) -> None:

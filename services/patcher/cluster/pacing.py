@@ -88,8 +88,6 @@ class Backlog(Generic[K, V]):
         self._items: dict[K, V] = {}
         self._limit = limit
         self._arrived = asyncio.Event()
-        self.dropped = 0
-        """Keys dropped so far."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -103,7 +101,6 @@ class Backlog(Generic[K, V]):
         self._items[key] = value
         if self._limit is not None and len(self._items) > self._limit:
             del self._items[next(iter(self._items))]
-            self.dropped += 1
         self._arrived.set()
 
     def discard(self, key: K) -> None:

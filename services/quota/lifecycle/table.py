@@ -7,7 +7,6 @@ A pair that is not in the table is late or repeated and changes nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import product
 from typing import Final
 
 
@@ -183,9 +182,6 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     (State.DEACTIVATED, Event.ADMITTED): _to(State.ADMITTED, Effect.START_CLOCKS),
     (State.DEACTIVATED, Event.FINISHED): _END,
 }
-
-IGNORED: Final = frozenset(product(State, Event)) - TRANSITIONS.keys()
-"""Late or repeated events, which change nothing."""
 
 
 def transition_for(state: State, event: Event) -> Transition | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import override
 
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.refs import WorkloadRef
@@ -78,6 +79,7 @@ class Part(BaseModel):
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls._all_fields = set(cls.model_fields)
 
+    @override
     def model_post_init(self, _: Any, /) -> None:
         """Share what is the same for all parts of this type."""
         object.__setattr__(self, "__pydantic_fields_set__", self._all_fields)
