@@ -237,6 +237,6 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize(("active", "result"), FUNCTIONS.values(), ids=FUNCTIONS.keys())
-def test_functions_of_ours(active: str, result: bool) -> None:
+def test_function_of_ours_computes_what_its_page_says(active: str, result: bool) -> None:
     obj = gadget(m={"a": "x", "b": "y", "c": "z", "d": 1, "e": None})
     assert loaded(active=active).active(obj) is result

@@ -128,7 +128,9 @@ STATES: dict[str, tuple[tuple[Object, ...], dict[str, object]]] = {
 
 
 @pytest.mark.parametrize(("pods", "expected"), STATES.values(), ids=STATES.keys())
-def test_group(pods: tuple[Object, ...], expected: dict[str, object]) -> None:
+def test_pods_decide_whether_their_group_is_complete_runs_or_has_finished(
+    pods: tuple[Object, ...], expected: dict[str, object]
+) -> None:
     group = group_of(*pods)
     finish = group.finish()
     found: dict[str, object] = {

@@ -79,7 +79,7 @@ DONE: dict[str, tuple[tuple[Object, ...], Object | None, set[str]]] = {
 
 
 @pytest.mark.parametrize(("pods", "of", "expected"), DONE.values(), ids=DONE.keys())
-def test_finalizer_goes_from(
+def test_pod_that_is_done_loses_its_finalizer(
     pods: tuple[Object, ...], of: Object | None, expected: set[str]
 ) -> None:
     assert named(pods, "done", of) == expected
@@ -133,7 +133,9 @@ EXCESS: dict[str, tuple[tuple[Object, ...], Object | None, set[str]]] = {
 
 
 @pytest.mark.parametrize(("pods", "of", "expected"), EXCESS.values(), ids=EXCESS.keys())
-def test_too_many_is(pods: tuple[Object, ...], of: Object | None, expected: set[str]) -> None:
+def test_pod_beyond_the_total_of_its_group_is_excess(
+    pods: tuple[Object, ...], of: Object | None, expected: set[str]
+) -> None:
     assert named(pods, "excess", of) == expected
 
 

@@ -325,7 +325,7 @@ def scraped() -> CollectorRegistry:
 @pytest.mark.parametrize(
     ("sample", "value"), STANDING.items(), ids=[f"{n} {dict(v)}" for n, v in STANDING]
 )
-def test_gauges_at_scrape(
+def test_scrape_shows_what_queues_hold_now(
     scraped: CollectorRegistry,
     sample: tuple[str, tuple[tuple[str, str], ...]],
     value: float,

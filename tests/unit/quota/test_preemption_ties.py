@@ -180,7 +180,9 @@ def test_workload_with_lowered_priority_becomes_candidate() -> None:
         pytest.param(NEGATIVE, Share(0, 1), -1, id="nobody is less than nothing"),
     ],
 )
-def test_comparison_of_shares(a: Share, b: Share, expected: int) -> None:
+def test_share_that_borrows_more_for_its_weight_is_greater(
+    a: Share, b: Share, expected: int
+) -> None:
     assert compare(a, b) == expected
 
 

@@ -51,7 +51,7 @@ COALESCED = {
 
 
 @pytest.mark.parametrize(("put", "left"), COALESCED.values(), ids=COALESCED.keys())
-def test_coalesced_messages(put: list[str], left: list[str]) -> None:
+def test_newer_message_replaces_older_ones_of_its_uid(put: list[str], left: list[str]) -> None:
     waiting: list[Observed] = []
     for text in put:
         waiting = coalesced(waiting, state(text))
