@@ -44,6 +44,7 @@ from shared.contracts.messages.explain import (
     Position,
     PositionsRequest,
 )
+from shared.contracts.reasons import NOT_WAITING
 from shared.contracts.refs import QueueRef, WorkloadRef
 
 log = structlog.get_logger(__name__)
@@ -66,8 +67,6 @@ SIMULATION_LIMITS: Final = ShareLimits(
 
 READ_SECONDS: Final = 5.0
 """How long the first question waits for the streams to be read."""
-
-DONE: Final = frozenset({"Admitted", "Finished"})
 
 
 class QueryService:
@@ -250,7 +249,7 @@ class QueryService:
         return Explained(items=items)
 
     async def _expected(self, user: User, item: Explanation) -> Explanation:
-        if item.reason in DONE:
+        if item.reason in NOT_WAITING:
             return item
         whatif = await self._whatif()
         snapshot, history = self.view.snapshot(), self.view.history

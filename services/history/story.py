@@ -7,11 +7,13 @@ from typing import Any, Final
 from shared.contracts.kube.ages import duration
 from shared.contracts.kube.names import ORIGIN
 
-Body = dict[str, Any]
-Describe = Callable[[Body], str]
+MessageBody = dict[str, Any]
+"""The body of a message as JSON."""
+
+Describe = Callable[[MessageBody], str]
 
 
-def story(events: Iterable[tuple[datetime, str, Body]]) -> Iterator[str]:
+def story(events: Iterable[tuple[datetime, str, MessageBody]]) -> Iterator[str]:
     """A line for each event that changes how the workload stands, as a command prints it."""
     first: datetime | None = None
     for at, _, text in descriptions(events):
@@ -21,7 +23,7 @@ def story(events: Iterable[tuple[datetime, str, Body]]) -> Iterator[str]:
 
 
 def descriptions(
-    events: Iterable[tuple[datetime, str, Body]],
+    events: Iterable[tuple[datetime, str, MessageBody]],
 ) -> Iterator[tuple[datetime, str, str]]:
     """Time, kind and words of each event that changes how the workload stands.
 
@@ -44,16 +46,16 @@ def descriptions(
         yield at, what, f"copy on spoke {cluster}: {text}" if cluster in spokes else text
 
 
-def _is_copy(workload: Body) -> bool:
+def _is_copy(workload: MessageBody) -> bool:
     """Whether the state of a workload is that of a copy, which the hub has made on a spoke."""
     return ORIGIN in (workload.get("labels") or {})
 
 
-def _nothing(_body: Body) -> str:
+def _nothing(_body: MessageBody) -> str:
     return ""
 
 
-def _workload(body: Body) -> str:
+def _workload(body: MessageBody) -> str:
     match body.get("phase"):
         case "waiting" if body.get("inadmissible"):
             return f"cannot be admitted: {body['inadmissible']}"
@@ -82,14 +84,14 @@ _PODS: Final[dict[Any, str]] = {
 """By `WorkloadState.pods_ready`. Nobody says so of kinds without that condition."""
 
 
-def _asked(body: Body) -> str:
+def _asked(body: MessageBody) -> str:
     return "; ".join(
         f"{pod_set.get('count')} x {_pairs(pod_set.get('requests') or {})}"
         for pod_set in body.get("pod_sets") or []
     )
 
 
-def _admission(body: Body) -> str:
+def _admission(body: MessageBody) -> str:
     where = f" by ClusterQueue {body['cluster_queue']}" if body.get("cluster_queue") else ""
     why = ": ".join(filter(None, (body.get("reason"), body.get("message"))))
     match body.get("state"):
@@ -110,26 +112,26 @@ def _admission(body: Body) -> str:
             return str(state or "")
 
 
-def _void(body: Body) -> str:
+def _void(body: MessageBody) -> str:
     """A decision of a leader that had been replaced: nobody carries it out."""
     return f"void, its leader was replaced: {text}" if (text := _admission(body)) else ""
 
 
-def _check(body: Body) -> str:
+def _check(body: MessageBody) -> str:
     return with_message(f"admission check {body.get('check')} is {body.get('state')}", body)
 
 
-def _outcome(body: Body) -> str:
+def _outcome(body: MessageBody) -> str:
     if body.get("result") != "applied":
         return with_message(f"the cluster: {body.get('action')} is {body.get('result')}", body)
     return "its job is started" if body.get("action") == "release" else ""
 
 
-def _dispatch(body: Body) -> str:
+def _dispatch(body: MessageBody) -> str:
     return f"spoke {body.get('spoke')}: {body.get('state')}"
 
 
-def _host(body: Body) -> str:
+def _host(body: MessageBody) -> str:
     where = f" on {body['host']}" if body.get("host") else ""
     text = f"TaskRun {body.get('name')}: {body.get('platform')} is {body.get('state')}{where}"
     return with_message(text, body)
@@ -146,10 +148,10 @@ _DESCRIPTIONS: Final[dict[str, Describe]] = {
 }
 
 
-def with_message(text: str, body: Body) -> str:
+def with_message(text: str, body: MessageBody) -> str:
     """`text` and the message that `body` has, if it has one."""
     return f"{text}: {body['message']}" if body.get("message") else text
 
 
-def _pairs(amounts: Body) -> str:
+def _pairs(amounts: MessageBody) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))

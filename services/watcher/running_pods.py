@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from shared.contracts.kube.bodies import Body, labels_of, status_of
+from shared.contracts.kube.bodies import Body, labels_of, pod_has_ended
 from shared.contracts.kube.names import CONTROLLER_UID
 from shared.integrations import controller_uid
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +32,7 @@ def running_pods(pods: Sequence[Body]) -> RunningPods:
         pod["metadata"]["uid"]: controller_uid(pod) or labels_of(pod).get(CONTROLLER_UID, "")
         for pod in pods
     }
-    running = [pod["metadata"] for pod in pods if status_of(pod).get("phase") not in _ENDED]
+    running = [pod["metadata"] for pod in pods if not pod_has_ended(pod)]
     return RunningPods(
         controllers={one["uid"]: makers.get(by := makers[one["uid"]], by) for one in running},
         uids={one["name"]: one["uid"] for one in running},

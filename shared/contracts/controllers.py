@@ -28,6 +28,9 @@ WINDOW: Final = "sluicegate.dev/window"
 CheckService = Literal["dispatcher", "provisioner"]
 """A service that answers admission checks on the bus."""
 
+CheckStatus = Literal["Pending", "Ready", "Retry", "Rejected"]
+"""What an admission check says, in Kueue's words. The engine, which imports nothing, repeats it."""
+
 ANSWERED_BY: Final[Mapping[str, CheckService]] = {
     MACHINES: "provisioner",
     MULTIKUEUE: "dispatcher",

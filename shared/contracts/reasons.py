@@ -3,6 +3,8 @@
 from enum import Enum
 from typing import Final, Literal
 
+from shared.contracts.kube.conditions import ADMITTED, FINISHED
+
 # --- why a workload waits ---
 
 PENDING_EVALUATION: Final = "PendingEvaluation"
@@ -97,6 +99,9 @@ def workload_status(phase: str, decision: str | None) -> WorkloadStatus:
     """The status from `WorkloadState.phase` and the state of the `Admission`, if there is one."""
     return "FINISHED" if phase == "finished" else _STATUS_BY_DECISION.get(decision or "", "PENDING")
 
+
+NOT_WAITING: Final = frozenset({ADMITTED, FINISHED})
+"""Reasons in an `Explanation` of a workload that has started, or ended."""
 
 TOO_LARGE: Final = frozenset({EXCEEDS_MAX_QUOTA, NO_MATCHING_FLAVOR})
 """Waiting reasons of a workload for which its queue has no quota at all, or never enough."""

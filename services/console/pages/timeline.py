@@ -4,11 +4,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from services.console.pages.documents import Preemptor, Timeline, TimelineLine
-from services.history.story import descriptions
+from services.history.story import MessageBody, descriptions
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube.kinds import PIPELINE_RUN
@@ -29,7 +29,6 @@ LINES_MAX: Final = 500
 _ELSEWHERE: Final = "a workload of another namespace"
 _TRACE_PARTS: Final = 4
 
-Body = dict[str, Any]
 _About = WorkloadMessage | HostState
 _Found = tuple[Entry, str, _About]
 """An entry, what it is about, and its message."""
@@ -181,7 +180,7 @@ def _of_workload(ref: WorkloadRef, found: list[_Found]) -> list[_Found]:
     return sorted(kept, key=lambda each: (each[0].time, each[0].sequence))
 
 
-def _visible(message: Message, shows: Callable[[str], bool]) -> Body:
+def _visible(message: Message, shows: Callable[[str], bool]) -> MessageBody:
     """The body without the name of a workload that the user may not see."""
     body = message.model_dump(mode="json")
     by = body.get("preempted_by")

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from services.ctl.bench.rest import running_dev
 from services.ctl.connect.reader import STATE_FILE
 from shared.contracts.kube import names
+from shared.contracts.kube.bodies import Body, Metadata
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, JOB, LOCAL_QUEUE, NAMESPACE, RESOURCE_FLAVOR
 from shared.kube.client import HttpKube
 from shared.runtime.command import Exit
@@ -56,22 +57,20 @@ COMMANDS: Final = (
     f"resume clusterqueue {_NAME}",
 )
 
-Json = dict[str, Any]
 
-
-def _queue(cpu: int) -> Json:
+def _queue(cpu: int) -> Body:
     quota = {"name": "cpu", "nominalQuota": cpu}
     group = {"coveredResources": ["cpu"], "flavors": [{"name": _NAME, "resources": [quota]}]}
     spec = {"namespaceSelector": {}, "resourceGroups": [group]}
     return _object("kueue.x-k8s.io/v1beta2", "ClusterQueue", spec)
 
 
-def _object(api_version: str, kind: str, spec: Json, **metadata: Any) -> Json:
-    named = {"name": _NAME, **metadata}
+def _object(api_version: str, kind: str, spec: dict[str, Any], **metadata: Any) -> Body:
+    named: Metadata = {"name": _NAME, **metadata}  # type: ignore[typeddict-item]
     return {"apiVersion": api_version, "kind": kind, "metadata": named, "spec": spec}
 
 
-def _job(number: int) -> Json:
+def _job(number: int) -> Body:
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
     return _object(
         "batch/v1",

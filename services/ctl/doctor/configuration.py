@@ -1,10 +1,10 @@
 """Examines queues, flavors, checks and classes: references to missing objects, and inactive objects."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.snapshot import ObjectKey, Snapshot
+from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body, spec_of
 from shared.contracts.kube.kinds import Kind
@@ -12,8 +12,6 @@ from shared.contracts.kube.names import QUEUE
 from shared.contracts.kube.queue_specs import check_names, flavor_names
 from shared.contracts.reasons import TOO_LARGE
 from shared.runtime.suggestions import did_you_mean
-
-Json = dict[str, Any]
 
 KINDS: Final = (
     kinds.CLUSTER_QUEUE,

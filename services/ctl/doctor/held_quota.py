@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.snapshot import ObjectKey, Snapshot
+from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
 from shared.contracts.kube.ages import duration, instant
-
-Json = dict[str, Any]
+from shared.contracts.reasons import STATUS_WITH_QUOTA, workload_status
 
 SETTLE_SECONDS: Final = 60.0
 """Every service has seen a change after this time, many times over."""
@@ -16,13 +15,11 @@ SETTLE_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 600.0
 """How long evicted pods may take to end, grace period included."""
 
-_HOLDING: Final = frozenset({"reserved", "admitted", "evicted"})
-
 
 def held_quota(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     """One finding for each workload that should not hold quota, or is admitted and does not run."""
     for ident, admission in sorted(snapshot.admissions.items()):
-        if admission.get("state") not in _HOLDING:
+        if workload_status("", admission.get("state")) not in STATUS_WITH_QUOTA:
             continue
         state = snapshot.workloads.get(ident)
         title = f"workload {ident.namespace}/{ident.name}"

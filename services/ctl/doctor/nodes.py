@@ -2,16 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.snapshot import ObjectKey, Snapshot
+from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import labels_of, spec_of
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 from shared.contracts.kube.queue_specs import quotas_of
-
-Json = dict[str, Any]
 
 ON_NODES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """Resources that every node reports. Others, such as slots and licences, may be counted by quota alone."""

@@ -10,6 +10,7 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.subjects import is_synced, message_sort
 
 Json = dict[str, Any]
+"""The body of a message, or a part of it."""
 
 
 class ObjectKey(NamedTuple):

@@ -16,7 +16,7 @@ from shared.bus.stream_reader import SilentError, StreamReader
 from shared.contracts import rpc
 from shared.contracts.kube import names
 from shared.contracts.kube.ages import age, duration, instant
-from shared.contracts.reasons import HOPELESS, NEVER
+from shared.contracts.reasons import HOPELESS, NEVER, NOT_WAITING
 from shared.contracts.subjects import subject_pattern
 from shared.runtime.command import CommandError, Exit
 
@@ -31,8 +31,6 @@ LOG_SECONDS: Final = 1.0
 _WIDTH: Final = 16
 
 Json = dict[str, Any]
-
-_DONE: Final = frozenset({"Admitted", "Finished"})
 
 
 async def explain(
@@ -74,8 +72,8 @@ async def explain(
                 f"a job that is not among them may lack the label {names.QUEUE}",
                 status=Exit.FAILED,
             )
-        await add_preemptors(reader, [item for item in items if item["reason"] not in _DONE])
-        waiting = [item for item in items if item["reason"] not in _DONE] if forecast else []
+        await add_preemptors(reader, [item for item in items if item["reason"] not in NOT_WAITING])
+        waiting = [item for item in items if item["reason"] not in NOT_WAITING] if forecast else []
         if output == "text":
             # At once: the forecast takes a moment.
             print("\n\n".join("\n".join(explained(item, utc_now())) for item in items), flush=True)
@@ -126,7 +124,7 @@ def explained(item: Json, now: datetime) -> Iterator[str]:
     yield _line("Message", str(item["message"]))
     yield _line("Queue", _queue(item))
     yield _line("Created", _since(item, now))
-    if item["reason"] in _DONE:
+    if item["reason"] in NOT_WAITING:
         return
     if item.get("preempted_by"):
         at = str(item["preempted_at"])

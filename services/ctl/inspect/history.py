@@ -5,18 +5,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from services.ctl.connect.reader import open_reader
-from services.history.story import story, with_message
+from services.history.story import MessageBody, story, with_message
 from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import instant
 from shared.contracts.kube.conditions import conditions_of
 from shared.contracts.kube.kinds import TASK_RUN
 from shared.contracts.subjects import observed_filter, subject_filter, subject_pattern
 from shared.runtime.command import CommandError, Exit
-
-Body = dict[str, Any]
 
 TRACEPARENT: Final = "traceparent"
 """The header. It repeats `shared.contracts.messages.base`, whose import would cost more time than this
@@ -57,7 +55,7 @@ class Event:
     what: str
     text: str
     trace_id: str | None
-    body: Body
+    body: MessageBody
     void: bool = False
     """Whether it is a decision of a leader that had been replaced: nobody carries it out."""
 
@@ -211,13 +209,13 @@ def _trace_id(traceparent: str) -> str | None:
 _TRACEPARENT_PARTS: Final = 4
 
 
-def _observed(body: Body) -> str:
+def _observed(body: MessageBody) -> str:
     title = f"{body.get('kind')} {body.get('name')}"
     if body.get("deleted"):
         return f"{title} is gone"
     if body.get("object_ref"):
         return f"{title}: resourceVersion {body.get('resource_version')}, larger than a message"
-    obj: Body = body.get("object") or {}
+    obj: MessageBody = body.get("object") or {}
     spec = obj.get("spec") or {}
     facts = [f"resourceVersion {body.get('resource_version')}"]
     if spec.get("status"):
@@ -231,7 +229,7 @@ def _observed(body: Body) -> str:
     return f"{title}: {', '.join(facts)}"
 
 
-def _workload(body: Body) -> str:
+def _workload(body: MessageBody) -> str:
     text = f"{body.get('phase')}, priority {body.get('priority')}"
     if body.get("priority_class"):
         text += f" ({body['priority_class']})"
@@ -248,7 +246,7 @@ def _workload(body: Body) -> str:
     return text
 
 
-def _admission(body: Body) -> str:
+def _admission(body: MessageBody) -> str:
     text = str(body.get("state"))
     if body.get("cluster_queue"):
         text += f" in {body['cluster_queue']}"
@@ -262,27 +260,27 @@ def _admission(body: Body) -> str:
     return f"{text} (decision {body.get('term')}.{body.get('number')})"
 
 
-def _check(body: Body) -> str:
+def _check(body: MessageBody) -> str:
     return with_message(f"{body.get('check')} {body.get('state')}", body)
 
 
-def _dispatch(body: Body) -> str:
+def _dispatch(body: MessageBody) -> str:
     return f"{body.get('state')} to {body.get('spoke')}"
 
 
-def _outcome(body: Body) -> str:
+def _outcome(body: MessageBody) -> str:
     decision = f"(decision {body.get('term')}.{body.get('number')})"
     return with_message(f"{body.get('action')} {body.get('result')} {decision}", body)
 
 
-def _host(body: Body) -> str:
+def _host(body: MessageBody) -> str:
     text = f"TaskRun {body.get('name')}: {body.get('platform')} {body.get('state')}"
     if body.get("host"):
         text += f" on {body['host']} ({body.get('provider')} {body.get('address') or ''})".rstrip()
     return with_message(text, body)
 
 
-_TEXTS: Final[dict[str, Callable[[Body], str]]] = {
+_TEXTS: Final[dict[str, Callable[[MessageBody], str]]] = {
     "observed": _observed,
     "workload": _workload,
     "admission": _admission,
@@ -293,7 +291,7 @@ _TEXTS: Final[dict[str, Callable[[Body], str]]] = {
 }
 
 
-def _pairs(amounts: Body) -> str:
+def _pairs(amounts: MessageBody) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(amounts.items()))
 
 

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from services.ctl.connect.reader import open_reader
 from services.ctl.get.command import read
-from services.ctl.get.snapshot import Snapshot
+from services.ctl.get.snapshot import Json, Snapshot
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
@@ -18,8 +18,6 @@ from shared.contracts.subjects import observed_filter, subject_pattern
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-Json = dict[str, Any]
 
 BAR_CELLS: Final = 20
 BUSY: Final = 0.9

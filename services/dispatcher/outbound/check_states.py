@@ -6,7 +6,6 @@ with a second dispatcher, the recorded answer decides.
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Literal
 
 import structlog
 
@@ -14,7 +13,7 @@ from services.dispatcher.planning.plan import Answer
 from services.dispatcher.store import Store
 from shared.bus.fencing import Fence
 from shared.bus.port import Bus
-from shared.contracts.controllers import ANSWERED_BY, MULTIKUEUE
+from shared.contracts.controllers import ANSWERED_BY, MULTIKUEUE, CheckStatus
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.telemetry.log_context import about
@@ -60,7 +59,7 @@ class CheckStatePublisher:
     async def _publish(
         self,
         admission: Admission,
-        state: Literal["Pending", "Ready", "Retry", "Rejected"],
+        state: CheckStatus,
         message: str,
         *,
         spoke: str | None,

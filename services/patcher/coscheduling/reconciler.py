@@ -44,7 +44,7 @@ from shared.contracts.coscheduling import (
     CoscheduleError,
     Mode,
 )
-from shared.contracts.kube.bodies import Body, annotations_of, spec_of, status_of
+from shared.contracts.kube.bodies import Body, annotations_of, pod_has_ended, spec_of
 from shared.contracts.kube.kinds import (
     CONFIG_MAP,
     NODE,
@@ -67,7 +67,6 @@ WAIT_SHARE: Final = 0.25
 """Share of the time waited so far after which the placeholder is checked again: a back-off."""
 
 ENDING_SECONDS: Final = 1.0
-_POD_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +244,7 @@ class CoschedulingReconciler:
             return
         namespace = workload["metadata"]["namespace"]
         tasks = await self.kube.list(POD, namespace=namespace, labels=f"{RUN_LABEL}={run_name}")
-        if any(status_of(pod).get("phase") not in _POD_ENDED for pod in tasks.items):
+        if not all(map(pod_has_ended, tasks.items)):
             # The placeholder keeps other runs off the node until then.
             raise LaterError(f"pods of {run_name} still end", delay_seconds=ENDING_SECONDS)
         await self._remove_all(namespace, run_uid, keep_claims=True)

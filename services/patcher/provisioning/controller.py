@@ -34,11 +34,11 @@ from services.patcher.provisioning.requests import (
     template_name,
     template_object,
 )
-from services.patcher.provisioning.store import ProvisioningStore, WorkloadKey
+from services.patcher.provisioning.store import ProvisioningStore
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
 from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import Body, spec_of, status_of
+from shared.contracts.kube.bodies import Body, Metadata, spec_of, status_of
 from shared.contracts.kube.conditions import (
     ACTIVE,
     MESSAGE_MAX,
@@ -49,6 +49,7 @@ from shared.contracts.kube.conditions import (
     transition_time,
 )
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import observed_filter, synced_filter
 from shared.kube.port import ConflictError, Kube, NotFoundError, RefusedError
 
@@ -85,9 +86,9 @@ class ProvisioningController:
         self._cluster = cluster
         self._now = now
         self._load = load
-        self._store = ProvisioningStore()
+        self._store = ProvisioningStore(cluster)
         self._checks: Backlog[str, None] = Backlog()
-        self._workloads: Backlog[WorkloadKey, None] = Backlog()
+        self._workloads: Backlog[WorkloadRef, None] = Backlog()
         self._has_checks = asyncio.Event()
         self._is_read = False
         """All objects that exist are known: before that a missing request may only be unread."""
@@ -143,8 +144,8 @@ class ProvisioningController:
             self._checks.put(check, None)
         if self._store.checks:
             self._has_checks.set()
-        for key in self._store.workloads():
-            self._enqueue(key)
+        for ref in self._store.workloads():
+            self._enqueue(ref)
 
     def _on_work(self, observed: Observed, _entry: Entry) -> None:
         match observed.plural:
@@ -152,7 +153,9 @@ class ProvisioningController:
                 self._store.apply_flavor(observed)
             case kinds.WORKLOAD.plural:
                 self._store.apply_workload(observed)
-                self._enqueue((observed.namespace or "", observed.name))
+                self._enqueue(
+                    WorkloadRef(observed.cluster, observed.namespace or "", observed.name)
+                )
             case _:
                 owner = self._store.apply_request(observed)
                 if owner is not None:
@@ -162,12 +165,15 @@ class ProvisioningController:
         self._is_read = True
         self._enqueue_all()
 
-    def _enqueue(self, key: WorkloadKey) -> None:
-        if self._is_read and self._store.workload(key) is not None:
-            self._workloads.put(key, None)
+    def _enqueue(self, ref: WorkloadRef) -> None:
+        if self._is_read and self._store.workload(ref) is not None:
+            self._workloads.put(ref, None)
 
-    def _enqueue_later(self, key: WorkloadKey, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self._enqueue, key)
+    def _enqueue_later(self, ref: WorkloadRef, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._enqueue, ref)
+
+    def _ref_of(self, metadata: Metadata) -> WorkloadRef:
+        return WorkloadRef(self._cluster, metadata["namespace"], metadata["name"])
 
     # --- the check itself ---
 
@@ -199,9 +205,9 @@ class ProvisioningController:
 
     # --- one workload ---
 
-    async def _reconcile(self, key: WorkloadKey, _value: None) -> None:
+    async def _reconcile(self, ref: WorkloadRef, _value: None) -> None:
         """Do what is left to do for one workload. Can be repeated."""
-        workload = self._store.workload(key)
+        workload = self._store.workload(ref)
         if workload is None:
             return
         owned = self._store.requests_of(workload)
@@ -211,7 +217,7 @@ class ProvisioningController:
             return
         answers = [self._answer(workload, state, owned) for state in self._states(workload)]
         if not await self._are_current(answers):
-            self._enqueue(key)
+            self._enqueue(ref)
             return
         counting = [one.request for one in answers if one.request is not None]
         await self._delete([one for one in owned if one not in counting])
@@ -339,8 +345,7 @@ class ProvisioningController:
             return
         ours = owned_by(request, metadata["uid"])
         if not ours or "deletionTimestamp" in request["metadata"]:
-            key = (metadata["namespace"], metadata["name"])
-            self._enqueue_later(key, NAME_TAKEN_SECONDS)
+            self._enqueue_later(self._ref_of(metadata), NAME_TAKEN_SECONDS)
             if not ours:
                 text = f"Error creating {what}: the name is taken by another object; delete it"
                 await self._write_states(workload, {check: {**state, "message": text}})
@@ -364,7 +369,7 @@ class ProvisioningController:
         PROVISIONING_REQUESTS.labels("refused").inc()
         log.warning("the cluster refuses a ProvisioningRequest", check=state["name"], error=text)
         metadata = workload["metadata"]
-        self._enqueue_later((metadata["namespace"], metadata["name"]), REFUSED_SECONDS)
+        self._enqueue_later(self._ref_of(metadata), REFUSED_SECONDS)
         self._events.record(kinds.WORKLOAD, workload, "FailedCreate", text, type_="Warning")
         await self._write_states(workload, {str(state["name"]): {**state, "message": text}})
 
@@ -380,7 +385,7 @@ class ProvisioningController:
                 continue
             owners = [owner_reference(kinds.PROVISIONING_REQUEST, request)]
             owners += [
-                dict(one)
+                one
                 for one in template["metadata"].get("ownerReferences") or []
                 if not one.get("controller")
             ]

@@ -10,7 +10,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.contracts.kube.bodies import Body, annotations_of, as_body, spec_of, status_of
+from shared.contracts.kube.bodies import (
+    Body,
+    Metadata,
+    OwnerReference,
+    annotations_of,
+    as_body,
+    spec_of,
+    status_of,
+)
 from shared.contracts.kube.kinds import POD_TEMPLATE, PROVISIONING_REQUEST, WORKLOAD, Kind
 from shared.contracts.kube.names import (
     CLASS_ANNOTATION,
@@ -154,7 +162,7 @@ def owned_by(obj: Body, uid: str) -> bool:
     return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
 
 
-def owner_reference(kind: Kind, owner: Body) -> Json:
+def owner_reference(kind: Kind, owner: Body) -> OwnerReference:
     """The reference of an object to the one that controls it."""
     metadata = owner["metadata"]
     return {
@@ -166,7 +174,7 @@ def owner_reference(kind: Kind, owner: Body) -> Json:
     }
 
 
-def _metadata(workload: Body, name: str) -> Json:
+def _metadata(workload: Body, name: str) -> Metadata:
     return {
         "name": name,
         "namespace": workload["metadata"]["namespace"],

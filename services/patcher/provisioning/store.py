@@ -8,9 +8,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, spec_of, status_of, version_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.observed import Observed, Synced
-
-WorkloadKey = tuple[str, str]
-"""Namespace and name."""
+from shared.contracts.refs import ObjectRef, WorkloadRef
 
 NOT_SERVED: Final = (
     f"{kinds.PROVISIONING_REQUEST.plural}.{kinds.PROVISIONING_REQUEST.group} are not read: install the "
@@ -21,17 +19,18 @@ NOT_SERVED: Final = (
 class ProvisioningStore:
     """Applies observed objects. Says which checks and workloads each of them concerns."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
         self.checks: dict[str, Body] = {}
         """AdmissionChecks of the provisioning controller."""
 
         self.flavors: dict[str, Body] = {}
         self._configs: dict[str, Body] = {}
-        self._workloads: dict[WorkloadKey, Body] = {}
+        self._workloads: dict[WorkloadRef, Body] = {}
         """Those that list an admission check."""
 
-        self._requests: dict[WorkloadKey, Body] = {}
-        self._requests_of: dict[str, set[WorkloadKey]] = {}
+        self._requests: dict[ObjectRef, Body] = {}
+        self._requests_of: dict[str, set[ObjectRef]] = {}
         """Uid of a Workload to its requests."""
 
         self._is_served: bool | None = None
@@ -57,73 +56,90 @@ class ProvisioningStore:
 
     def apply_workload(self, observed: Observed) -> None:
         """Apply a Workload."""
-        key = (observed.namespace or "", observed.name)
+        workload = self._workload_ref(observed.namespace, observed.name)
         body = None if observed.deleted else observed.body
         if body is None:
-            self._workloads.pop(key, None)
+            self._workloads.pop(workload, None)
         elif status_of(body).get("admissionChecks") or body["metadata"]["uid"] in self._requests_of:
             self.store_workload(body)
         else:
-            self._workloads.pop(key, None)
+            self._workloads.pop(workload, None)
 
     def store_workload(self, body: Body) -> None:
         """Store what the API server answered, unless a newer state is known."""
         metadata = body["metadata"]
-        key = (metadata["namespace"], metadata["name"])
-        if version_of(body) >= version_of(self._workloads.get(key)):
-            self._workloads[key] = body
+        workload = self._workload_ref(metadata["namespace"], metadata["name"])
+        if version_of(body) >= version_of(self._workloads.get(workload)):
+            self._workloads[workload] = body
 
-    def apply_request(self, observed: Observed) -> WorkloadKey | None:
+    def apply_request(self, observed: Observed) -> WorkloadRef | None:
         """Apply a ProvisioningRequest; return the Workload that controls it, None if there is none."""
-        key = (observed.namespace or "", observed.name)
-        known = self._requests.pop(key, None)
+        request = self._request_ref(observed.namespace, observed.name)
+        known = self._requests.pop(request, None)
         if known is not None:
-            self._forget_owner(key, known)
+            self._forget_owner(request, known)
         body = observed.body
         if body is None:
-            return _owner(known)
+            return self._owner(known)
         if not observed.deleted:
             self.store_request(body)
-        return _owner(body)
+        return self._owner(body)
 
     def store_request(self, body: Body) -> None:
         """Store a request that was created or read just now."""
-        key = (body["metadata"]["namespace"], body["metadata"]["name"])
-        self._requests[key] = body
+        request = self._request_ref(body["metadata"]["namespace"], body["metadata"]["name"])
+        self._requests[request] = body
         for uid in _owner_uids(body):
-            self._requests_of.setdefault(uid, set()).add(key)
+            self._requests_of.setdefault(uid, set()).add(request)
 
     def remove_request(self, body: Body) -> None:
         """Remove a request that the API server does not have any more."""
-        key = (body["metadata"]["namespace"], body["metadata"]["name"])
-        if (known := self._requests.pop(key, None)) is not None:
-            self._forget_owner(key, known)
+        request = self._request_ref(body["metadata"]["namespace"], body["metadata"]["name"])
+        if (known := self._requests.pop(request, None)) is not None:
+            self._forget_owner(request, known)
 
     def apply_synced(self, synced: Synced) -> None:
         """Apply which kinds the watcher reads."""
         self._is_served = kinds.PROVISIONING_REQUEST.detail in synced.kinds
 
-    def _forget_owner(self, key: WorkloadKey, body: Body) -> None:
+    def _forget_owner(self, request: ObjectRef, body: Body) -> None:
         for uid in _owner_uids(body):
             of_owner = self._requests_of.get(uid, set())
-            of_owner.discard(key)
+            of_owner.discard(request)
             if not of_owner:
                 self._requests_of.pop(uid, None)
 
+    def _owner(self, request: Body | None) -> WorkloadRef | None:
+        """The Workload that controls a request; None if there is none."""
+        if request is None:
+            return None
+        metadata = request["metadata"]
+        for owner in metadata.get("ownerReferences") or []:
+            if owner.get("controller") and owner.get("kind") == kinds.WORKLOAD.kind:
+                return self._workload_ref(metadata.get("namespace"), owner["name"])
+        return None
+
+    def _workload_ref(self, namespace: str | None, name: str) -> WorkloadRef:
+        return WorkloadRef(self._cluster, namespace or "", name)
+
+    def _request_ref(self, namespace: str | None, name: str) -> ObjectRef:
+        kind = kinds.PROVISIONING_REQUEST.kind
+        return ObjectRef(self._cluster, kind, namespace or "", name)
+
     # --- output ---
 
-    def workload(self, key: WorkloadKey) -> Body | None:
+    def workload(self, workload: WorkloadRef) -> Body | None:
         """The newest known state of a Workload with checks; None if there is none."""
-        return self._workloads.get(key)
+        return self._workloads.get(workload)
 
-    def workloads(self) -> Iterator[WorkloadKey]:
+    def workloads(self) -> Iterator[WorkloadRef]:
         """Every Workload with checks."""
         return iter(tuple(self._workloads))
 
     def requests_of(self, workload: Body) -> list[Body]:
         """The requests that a Workload controls, without those that are being deleted."""
-        keys = sorted(self._requests_of.get(workload["metadata"]["uid"], ()))
-        found = (self._requests[key] for key in keys)
+        requests = sorted(self._requests_of.get(workload["metadata"]["uid"], ()))
+        found = (self._requests[request] for request in requests)
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
     def config_of(self, check: str) -> Body | None:
@@ -172,14 +188,3 @@ def _set(known: dict[str, Body], name: str, observed: Observed) -> None:
 def _owner_uids(request: Body) -> list[str]:
     owners = request["metadata"].get("ownerReferences") or []
     return [owner["uid"] for owner in owners if owner.get("controller")]
-
-
-def _owner(request: Body | None) -> WorkloadKey | None:
-    """The Workload that controls a request; None if there is none."""
-    if request is None:
-        return None
-    metadata = request["metadata"]
-    for owner in metadata.get("ownerReferences") or []:
-        if owner.get("controller") and owner.get("kind") == kinds.WORKLOAD.kind:
-            return metadata.get("namespace", ""), owner["name"]
-    return None

@@ -20,6 +20,7 @@ from shared.contracts.kube.conditions import MESSAGE_MAX, timestamp
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.reasons import CHECK_RESET
+from shared.contracts.refs import WorkloadRef
 
 log = structlog.get_logger(__name__)
 
@@ -30,9 +31,6 @@ PER_SECOND: Final = 50.0
 """States written per second between decisions. No job starts later because of them."""
 
 BURST: Final = 20
-
-_Name = tuple[str, str]
-"""Namespace and name of a workload."""
 
 _State = dict[str, Any]
 """An entry of `status.admissionChecks`."""
@@ -153,7 +151,7 @@ class CheckStates:
         self._controller_of = controller_of
         self._cluster = cluster
         self._filter = subjects.subject_filter("check", cluster)
-        self._backlog: Backlog[_Name, None] = Backlog()
+        self._backlog: Backlog[WorkloadRef, None] = Backlog()
 
     async def latest(self, admission: Admission) -> list[CheckState]:
         """The latest answer of each check of this workload; none without quota. Raises `BusError`."""
@@ -182,19 +180,19 @@ class CheckStates:
         `write` returns False if it cannot write yet: the workload is enqueued again.
         """
 
-        async def write_one(key: _Name, _value: None) -> None:
+        async def write_one(workload: WorkloadRef, _value: None) -> None:
             try:
-                written = await write(*key)
+                written = await write(workload.namespace, workload.name)
             except BusError as error:
                 log.info(
                     "cannot write to the cluster; trying again later",
                     what="check",
-                    key=str(key),
+                    key=workload.path,
                     error=str(error),
                 )
                 written = False
             if not written:
-                self._backlog.put(key, None)
+                self._backlog.put(workload, None)
 
         async with asyncio.TaskGroup() as group:
             handlers = {CheckState: self._enqueue}
@@ -203,4 +201,4 @@ class CheckStates:
             group.create_task(drain(self._backlog, write_one, limiter, what="check"))
 
     def _enqueue(self, answer: CheckState, _entry: Entry) -> None:
-        self._backlog.put((answer.namespace, answer.name), None)
+        self._backlog.put(answer.ref, None)

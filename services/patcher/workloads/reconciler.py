@@ -199,7 +199,7 @@ class WorkloadReconciler:
         await self.decisions.check(admission, state)
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         if obj is None and admission.state == "waiting":
-            self.reasons.enqueue(state.namespace, state.name, foreign=True)
+            self.reasons.enqueue(state.ref, foreign=True)
             return
         if obj is None or not manifest.belongs_to(obj, state):
             obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
@@ -358,9 +358,9 @@ class WorkloadReconciler:
         An eviction whose status the API server refuses is carried out nevertheless.
         """
         if admission.state == "waiting" and not holds_quota(obj):
-            self.reasons.enqueue(state.namespace, state.name, foreign=state.owner is None)
+            self.reasons.enqueue(state.ref, foreign=state.owner is None)
             return obj
-        self.reasons.discard(state.namespace, state.name)
+        self.reasons.discard(state.ref)
         try:
             return await self._write_status(obj, state, admission)
         except RefusedError as error:
@@ -423,7 +423,7 @@ class WorkloadReconciler:
     async def _finish(self, state: WorkloadState, finish: Finish) -> None:
         """Write the end, remove our finalizer, and forget the workload."""
         self.decisions.forget(state)
-        self.reasons.discard(state.namespace, state.name)
+        self.reasons.discard(state.ref)
         self.owner_notices.forget(state)
         if state.owner is not None:
             obj = self.cache.object(WORKLOAD, state.namespace, state.name)
@@ -460,7 +460,7 @@ class WorkloadReconciler:
         if obj is None and of_a_job and state.finish is None:
             # Another replica may have created it a moment ago.
             obj = await self.writer.get(WORKLOAD, state.namespace, state.name)
-        self.reasons.discard(state.namespace, state.name)
+        self.reasons.discard(state.ref)
         after = None
         if obj is not None and of_a_job:
             after = await self._remove_finalizer(obj)

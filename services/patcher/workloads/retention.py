@@ -33,6 +33,7 @@ from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.observed import Observed
 from shared.contracts.reasons import DEACTIVATED_DUE_TO
+from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import observed_filter
 from shared.kube.port import ConflictError, Kube, KubeError, NotFoundError, RefusedError
 from shared.settings.configuration import WorkloadRetention
@@ -41,9 +42,6 @@ log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 5.0
 """Delay before a deletion that the API server could not do is tried again."""
-
-_Name = tuple[str, str]
-"""Namespace and name of a Workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +112,8 @@ class Retention:
         self._now = now
         self._policy = policy
         self._cache = cache
-        self._deletions: dict[_Name, Deletion] = {}
-        self._schedule: list[tuple[datetime, _Name]] = []
+        self._deletions: dict[WorkloadRef, Deletion] = {}
+        self._schedule: list[tuple[datetime, WorkloadRef]] = []
         """A heap. Entries that do not match their deletion any more are skipped."""
 
         self._changed = asyncio.Event()
@@ -131,18 +129,18 @@ class Retention:
 
     def observe(self, observed: Observed, _entry: Entry | None = None) -> None:
         """Schedule what follows from the state of a Workload, in place of what was scheduled before."""
-        name = (observed.namespace or "", observed.name)
+        workload = WorkloadRef(observed.cluster, observed.namespace or "", observed.name)
         deletion = None
         if not observed.deleted and observed.body is not None:
             deletion = deletion_of(observed.body, self._policy)
         if deletion is None:
-            self._deletions.pop(name, None)
-        elif self._deletions.get(name) != deletion:
-            self._deletions[name] = deletion
-            self._schedule_at(deletion.at, name)
+            self._deletions.pop(workload, None)
+        elif self._deletions.get(workload) != deletion:
+            self._deletions[workload] = deletion
+            self._schedule_at(deletion.at, workload)
 
-    def _schedule_at(self, at: datetime, name: _Name) -> None:
-        heappush(self._schedule, (at, name))
+    def _schedule_at(self, at: datetime, workload: WorkloadRef) -> None:
+        heappush(self._schedule, (at, workload))
         self._changed.set()
 
     async def _delete_due(self) -> None:
@@ -150,11 +148,11 @@ class Retention:
             self._changed.clear()
             now = self._now()
             while self._schedule and self._schedule[0][0] <= now:
-                at, name = heappop(self._schedule)
-                deletion = self._deletions.get(name)
+                at, workload = heappop(self._schedule)
+                deletion = self._deletions.get(workload)
                 if deletion is None or (deletion.at > at and deletion.at > now):
                     continue  # It changed since: its later entry counts.
-                await self._delete(name, deletion)
+                await self._delete(workload, deletion)
             seconds = (
                 (self._schedule[0][0] - self._now()).total_seconds() if self._schedule else None
             )
@@ -171,15 +169,15 @@ class Retention:
         integration = self._cache.integrations.find(group=group, kind=kind)
         return None if integration is None else integration.kind
 
-    async def _delete(self, name: _Name, deletion: Deletion) -> None:
+    async def _delete(self, workload: WorkloadRef, deletion: Deletion) -> None:
         """Delete the object of this uid, and no other of this name."""
         metadata = deletion.metadata
         kind = self._kind_of(deletion)
         if kind is None:
             if self._cache.not_synced():
-                self._schedule_at(self._now() + timedelta(seconds=RETRY_SECONDS), name)
+                self._schedule_at(self._now() + timedelta(seconds=RETRY_SECONDS), workload)
             else:
-                self._deletions.pop(name, None)  # Not a kind that Sluicegate manages.
+                self._deletions.pop(workload, None)  # Not a kind that Sluicegate manages.
             return
         where = (kind, metadata["namespace"], metadata["name"])
         obj: Any = {"metadata": metadata}
@@ -205,8 +203,8 @@ class Retention:
                 name=metadata["name"],
                 error=str(error),
             )
-            self._schedule_at(self._now() + timedelta(seconds=RETRY_SECONDS), name)
+            self._schedule_at(self._now() + timedelta(seconds=RETRY_SECONDS), workload)
             return
         else:
             self._events.record(kind, obj, "Deleted", deletion.message)
-        self._deletions.pop(name, None)
+        self._deletions.pop(workload, None)

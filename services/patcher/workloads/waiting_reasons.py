@@ -6,13 +6,11 @@ from typing import Final
 
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
+from shared.contracts.refs import WorkloadRef
 
 BURST: Final = 20
 SYNC_POLL_SECONDS: Final = 0.1
 """Interval at which the start checks whether the cache is synced."""
-
-_Name = tuple[str, str]
-"""Namespace and name."""
 
 Write = Callable[[str, str], Awaitable[None]]
 """Writes the current reason of one workload, if it still waits."""
@@ -31,25 +29,25 @@ class WaitingReasons:
     ) -> None:
         """`foreign_per_second`: for Workloads that another program created; slower under `load`."""
         self._cache = cache
-        self._own: Backlog[_Name, None] = Backlog()
-        self._foreign: Backlog[_Name, None] = Backlog()
+        self._own: Backlog[WorkloadRef, None] = Backlog()
+        self._foreign: Backlog[WorkloadRef, None] = Backlog()
         self._own_limiter = RateLimiter(per_second, burst=BURST)
         self._foreign_limiter = RateLimiter(foreign_per_second, load=load)
 
-    def enqueue(self, namespace: str, name: str, *, foreign: bool) -> None:
+    def enqueue(self, workload: WorkloadRef, *, foreign: bool) -> None:
         """Write the reason later. What is written is the reason at that time."""
-        (self._foreign if foreign else self._own).put((namespace, name), None)
+        (self._foreign if foreign else self._own).put(workload, None)
 
-    def discard(self, namespace: str, name: str) -> None:
+    def discard(self, workload: WorkloadRef) -> None:
         """Write no reason: the workload does not wait any more."""
-        self._own.discard((namespace, name))
-        self._foreign.discard((namespace, name))
+        self._own.discard(workload)
+        self._foreign.discard(workload)
 
     async def run(self, write: Write) -> None:
         """Write until cancelled, starting with what an earlier process left unwritten."""
 
-        async def write_one(key: _Name, _value: None) -> None:
-            await write(*key)
+        async def write_one(workload: WorkloadRef, _value: None) -> None:
+            await write(workload.namespace, workload.name)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(self._enqueue_all_waiting())
@@ -63,4 +61,4 @@ class WaitingReasons:
             if admission.state == "waiting":
                 state = self._cache.workload(admission.namespace, admission.name)
                 if state is not None:
-                    self.enqueue(admission.namespace, admission.name, foreign=state.owner is None)
+                    self.enqueue(admission.ref, foreign=state.owner is None)

@@ -8,14 +8,13 @@ TaskRun exists that it is meant for, or the run has ended.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from services.provisioner.allocation.ledger import RESERVED_PREFIX, AllocationLedger
 from services.provisioner.allocation.ownership import reserved_slots
 from services.provisioner.allocation.results import Failed, Launching, Placed, Result, Waiting
 from services.provisioner.config.host_config import HostConfig, slots_of
 from services.provisioner.task_runs.requests import HostRequest
-from shared.contracts.controllers import ANSWERED_BY, MACHINES
+from shared.contracts.controllers import ANSWERED_BY, MACHINES, CheckStatus
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.kube.names import slot_resource
@@ -29,7 +28,7 @@ from shared.contracts.refs import WorkloadRef
 class CheckAnswer:
     """What a check says about one reservation."""
 
-    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    state: CheckStatus
     message: str
 
 

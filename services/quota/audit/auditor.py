@@ -7,12 +7,12 @@ on their way. What it costs follows from what changed; nothing is scanned at int
 from collections.abc import Collection, Iterator
 
 from services.quota.audit.contradictions import Contradiction, Key, OpenContradictions, Source
-from services.quota.audit.ledger import COHORTS, QUEUES, Cell, QuotaLedger
+from services.quota.audit.ledger import COHORTS, QUEUES, QuotaLedger, amount_text
 from services.quota.engine import QuotaEngine
 from services.quota.engine.model.state import Phase, Shard
 from services.quota.wire.inbound import TranslateError, observed_facts
 from shared.bus.follow import CONTENT_ERRORS
-from shared.contracts.kube.quantities import QuantityError, amount, format_amount
+from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed, Synced
@@ -185,8 +185,8 @@ class Auditor:
             free = ledger.available(admission.cluster_queue, cell)
             if more > free:
                 text = (
-                    f"{admission.cluster}: {admission.ref.path} was given {_shown(cell, more)} of "
-                    f"ClusterQueue {admission.cluster_queue}, of which {_shown(cell, free)} was free"
+                    f"{admission.cluster}: {admission.ref.path} was given {amount_text(cell, more)} of "
+                    f"ClusterQueue {admission.cluster_queue}, of which {amount_text(cell, free)} was free"
                 )
                 self._found(
                     ("quota", admission.cluster, admission.cluster_queue, *cell), "log", text
@@ -267,8 +267,8 @@ class Auditor:
             engine_sum, log_sum = counted.get(cell, 0), logged.get(cell, 0)
             if engine_sum != log_sum:
                 text = (
-                    f"{where} uses {_shown(cell, log_sum)} by the log, {_shown(cell, engine_sum)} by the "
-                    "engine"
+                    f"{where} uses {amount_text(cell, log_sum)} by the log, "
+                    f"{amount_text(cell, engine_sum)} by the engine"
                 )
                 yield ("usage", shard.name, name, *cell), text
         holders = 0 if node is None else node.holders
@@ -293,9 +293,3 @@ def _shard(engine: QuotaEngine, cluster: str) -> Shard | None:
 
 def _quota_of(queue: str | None) -> str:
     return "no quota" if queue is None else f"quota of {queue}"
-
-
-def _shown(cell: Cell, held: int) -> str:
-    flavor, resource = cell
-    sign = "-" if held < 0 else ""
-    return f"{sign}{format_amount(resource, abs(held))} {resource} of {flavor}"

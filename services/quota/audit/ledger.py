@@ -10,11 +10,11 @@ until a quota changes, and corrected by each decision.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.numbers import INT32_MAX
-from shared.contracts.kube.quantities import amount, nearest_amount
+from shared.contracts.kube.quantities import amount, format_amount, nearest_amount
 from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -22,8 +22,14 @@ from shared.contracts.messages.workloads import WorkloadState
 Cell = tuple[str, str]
 """Flavor and resource."""
 
-WorkloadId = tuple[str, str, str]
-"""Namespace, name and uid. A uid alone is none: whoever writes messages can give one to two names."""
+
+class WorkloadId(NamedTuple):
+    """A workload of one cluster. A uid alone is none: whoever writes messages can give one to two names."""
+
+    namespace: str
+    name: str
+    uid: str
+
 
 QUEUES: Final = (kinds.CLUSTER_QUEUE.group, kinds.CLUSTER_QUEUE.plural)
 COHORTS: Final = (kinds.COHORT.group, kinds.COHORT.plural)
@@ -141,7 +147,7 @@ class QuotaLedger:
 
     def queue_held(self, namespace: str, name: str, uid: str) -> str | None:
         """Return the ClusterQueue of which a workload holds quota; None: it holds none."""
-        held = self._held.get((namespace, name, uid))
+        held = self._held.get(WorkloadId(namespace, name, uid))
         return None if held is None else held.cluster_queue
 
     def reclaim(self, state: WorkloadState) -> None:
@@ -315,7 +321,14 @@ class QuotaLedger:
 
 
 def _id_of(of: WorkloadState | Admission) -> WorkloadId:
-    return (of.namespace, of.name, of.uid)
+    return WorkloadId(of.namespace, of.name, of.uid)
+
+
+def amount_text(cell: Cell, held: int) -> str:
+    """The amount of a resource in a flavor, for a sentence: ``-2 cpu of default``."""
+    flavor, resource = cell
+    sign = "-" if held < 0 else ""
+    return f"{sign}{format_amount(resource, abs(held))} {resource} of {flavor}"
 
 
 def _left(pod_set: PodSetAssignment, resource: str, ended: _Ended | None, *, beyond: bool) -> int:

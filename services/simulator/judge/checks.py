@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from services.quota.audit.ledger import Cell
+from services.quota.audit.ledger import Cell, amount_text
 from services.simulator.judge.message_logs import MessageLogs, Record
 from services.simulator.judge.older_states import observed_in_order
 from services.simulator.judge.quota_ledger import JudgedQueues
 from shared.contracts.kube.numbers import is_at_least
-from shared.contracts.kube.quantities import QuantityError, format_amount, parse_quantity
+from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -128,8 +128,8 @@ def quotas_respected(message_logs: MessageLogs) -> list[str]:
             free = books.available(new.cluster_queue, cell)
             if free - more < min(0, before.get(cell, 0)):
                 wrong.append(
-                    f"ADMISSIONS {record.sequence}: {new.ref.path} takes {_amount(cell, more)} in "
-                    f"{new.cluster_queue}, of which {_amount(cell, free)} is free"
+                    f"ADMISSIONS {record.sequence}: {new.ref.path} takes {amount_text(cell, more)} in "
+                    f"{new.cluster_queue}, of which {amount_text(cell, free)} is free"
                 )
     return wrong
 
@@ -476,9 +476,3 @@ def _runs(job: Observed) -> bool:
     if integration is None or job.deleted or not job.object or not queue_of(job.object):
         return False
     return not integration.held(job.object) and integration.active(job.object)
-
-
-def _amount(cell: Cell, held: int) -> str:
-    flavor, resource = cell
-    sign = "-" if held < 0 else ""
-    return f"{sign}{format_amount(resource, abs(held))} {resource} of {flavor}"

@@ -15,7 +15,7 @@ from services.simulator.cluster.collector import FOREGROUND_DELETION, ORPHAN
 from services.simulator.cluster.kinds.catalogue import JOB_SETS, JOBS, PIPELINERUNS, PODS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event
-from shared.contracts.kube.conditions import SUCCEEDED, has_status
+from shared.contracts.kube.conditions import SUCCEEDED, has_status, is_true
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.integrations import TEKTON_SLOT, queue_of
 
@@ -115,7 +115,7 @@ class RunningWork:
         job = self._job(obj)
         if job.managed_at is None and queue_of(obj):
             job.managed_at = self._now()
-        job.finished = job.finished or _is_true(obj, "Complete", "Completed", "Failed")
+        job.finished = job.finished or is_true(obj, "Complete", "Completed", "Failed")
 
     def _on_run(self, event: Event) -> None:
         obj = event.stored.obj
@@ -250,8 +250,3 @@ def _sum(amounts: Any) -> Amounts:
         for resource, amount in one.items():
             total[resource] = total.get(resource, 0) + amount
     return total
-
-
-def _is_true(obj: Obj, *types: str) -> bool:
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    return any(one["type"] in types and one["status"] == "True" for one in conditions)

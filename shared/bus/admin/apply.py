@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import nats
 from nats.aio.client import Client
@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 
 from shared.bus.admin.patience import Patience
 from shared.bus.admin.permissions import durables_of
-from shared.bus.nats.jetstream_api import ApiError
+from shared.bus.nats.jetstream_api import ApiError, Json
 from shared.bus.nats.stream_drift import drift, stream_info
 from shared.bus.nats.tls import refuse_plain_text
 from shared.bus.nats.work.declared import differs, durable_config, found_durable, make_durable
@@ -39,7 +39,6 @@ HOW: Final = "run `sluice bus apply`"
 CONNECT_SECONDS: Final = 5
 AGAIN_SECONDS: Final = 0.2
 
-Json = dict[str, Any]
 Action = Literal["created", "updated", "unchanged", "rebuilt", "commit", "committed", "refused"]
 
 

@@ -6,19 +6,18 @@ they cannot just now.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from shared.bus.nats.jetstream_api import PASSING, STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import PASSING, STREAM_NOT_FOUND, ApiError, Json, call
 from shared.bus.port import BusError, DeniedError, UnavailableError
 
 PATIENCE_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.5
 
 T = TypeVar("T")
-Json = dict[str, Any]
 Tell = Callable[[str], None]
 
 

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
 from shared.bus.admin.patience import Patience
-from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, Json, call
 from shared.bus.nats.stream_drift import stream_info
 from shared.bus.port import UnavailableError
 from shared.bus.stream_reader import StreamReader
@@ -27,7 +27,6 @@ CHUNK_BYTES: Final = 128 << 10
 SILENCE_SECONDS: Final = 10.0
 CONFIG_FILE: Final = "backup.json"
 DATA_FILE: Final = "stream.tar.s2"
-Json = dict[str, Any]
 
 
 class BackupError(Exception):

@@ -30,6 +30,7 @@ PASSING: Final = frozenset({10004, 10005, 10006, 10008, 10009, 10164})
 TIMEOUT_SECONDS: Final = 5.0
 
 Json = dict[str, Any]
+"""A request to JetStream, or its answer; also a part of either."""
 
 
 class ApiError(BusError):

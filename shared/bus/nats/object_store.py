@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import orjson
@@ -20,7 +20,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from shared.bus.nats.broker import Connection
 from shared.bus.nats.cancellation import cancellable
-from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, Json, call
 from shared.bus.nats.large_bodies import digest_of, reference, split
 from shared.bus.nats.publisher import FULL
 from shared.bus.port import BusError, StreamFullError, UnavailableError
@@ -41,8 +41,6 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _TOLD_MAX: Final = 64
 """Bodies with a wrong description that are logged."""
-
-Json = dict[str, Any]
 
 
 class ObjectStore:

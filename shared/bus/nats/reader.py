@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from nats.aio.msg import Msg
@@ -28,6 +28,7 @@ from shared.bus.nats.jetstream_api import (
     CONSUMER_NOT_FOUND,
     STREAM_NOT_FOUND,
     ApiError,
+    Json,
     call,
 )
 from shared.bus.nats.tails.compare import still_has, view_end, whole_log
@@ -62,8 +63,6 @@ _REQUEST_OVER: Final = ("Batch Completed", "Message Size Exceeds MaxBytes", "Exc
 _ACK_TOKENS: Final = 9
 """``$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<nth>.<time>.<pending>``; newer servers
 put domain and account hash before the stream."""
-
-Json = dict[str, Any]
 
 
 class ConsumerLostError(Exception):

@@ -2,19 +2,17 @@
 
 import asyncio
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.aio.client import Client
 
-from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, Json, call
 from shared.bus.nats.tails.compare import view_end
 from shared.bus.port import BusError, DeniedError, NewerFormatError
 from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
 
 if TYPE_CHECKING:  # `sluice doctor` imports this module, and starts in a third of a second.
     from shared.bus.nats.broker import Connection
-
-Json = dict[str, Any]
 
 HOW: Final = "run `sluice bus apply`"
 CHECK_AGAIN_SECONDS: Final = 2.0

@@ -15,7 +15,7 @@ import asyncio
 import base64
 import json
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import structlog
@@ -27,7 +27,7 @@ from shared.bus import headers as wire
 from shared.bus.admin.accounts import GATEWAY, SpokeAccess, spoke_access
 from shared.bus.direct_read import SOURCE
 from shared.bus.nats.bus import NatsBus
-from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, Json, call
 from shared.bus.order.rulings import TERM, TERMS
 from shared.bus.port import BusError
 from shared.bus.spoke_gateway.refusals import GatewayRule
@@ -71,8 +71,6 @@ _WATCH: Final = frozenset(
 )
 """Fields of a consumer's configuration that a spoke may set. Never `deliver_subject`: the server would
 publish there on behalf of the spoke."""
-
-Json = dict[str, Any]
 
 
 class RefusedError(Exception):

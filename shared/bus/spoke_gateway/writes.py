@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from nats.aio.client import Client
@@ -24,7 +24,7 @@ from shared.bus.admin.accounts import GATEWAY, WRITE
 from shared.bus.admin.permissions import spoke_writes, spokes_among
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
-from shared.bus.nats.jetstream_api import ask, call
+from shared.bus.nats.jetstream_api import Json, ask, call
 from shared.bus.port import BusError
 from shared.bus.spoke_gateway.budget import Budget, Limits
 from shared.bus.spoke_gateway.refusals import GatewayRule
@@ -69,8 +69,6 @@ are, keep what is not committed, or publish and delete by itself."""
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name in HTTP, which has no other characters either."""
-
-Json = dict[str, Any]
 
 
 class SpokeWrites:

@@ -159,3 +159,8 @@ def version_of(obj: Body | None) -> int:
     if obj is None:
         return -1
     return whole_number(str(obj["metadata"].get("resourceVersion", ""))) or 0
+
+
+def pod_has_ended(pod: Body) -> bool:
+    """Whether all containers of a pod have ended for good."""
+    return status_of(pod).get("phase") in {"Succeeded", "Failed"}

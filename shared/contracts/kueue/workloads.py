@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
 
+from shared.contracts.controllers import CheckStatus
 from shared.contracts.kueue.fields import (
     Conditions,
     Count,
@@ -247,7 +248,7 @@ class CheckState(ApiModel):
     name: Annotated[str, StringConstraints(min_length=1, max_length=316)]
     """The check."""
 
-    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    state: CheckStatus
     """`Retry` gives the quota back and tries later; `Rejected` deactivates the workload."""
 
     last_transition_time: Time

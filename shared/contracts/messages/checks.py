@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.contracts import subjects
-from shared.contracts.controllers import CheckService
+from shared.contracts.controllers import CheckService, CheckStatus
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import WorkloadMessage
@@ -21,7 +21,7 @@ class CheckState(WorkloadMessage):
     service: CheckService | Literal[""] = ""
     """Who answers; part of the subject. Empty in answers of earlier releases."""
 
-    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    state: CheckStatus
     message: str = ""
     requeue_after_seconds: float | None = None
     spoke: str | None = None
@@ -37,7 +37,7 @@ class CheckState(WorkloadMessage):
         cls,
         admission: Admission,
         check: str,
-        state: Literal["Pending", "Ready", "Retry", "Rejected"],
+        state: CheckStatus,
         message: str,
         *,
         service: CheckService,

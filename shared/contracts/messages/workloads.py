@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from shared.contracts import subjects
+from shared.contracts.controllers import CheckStatus
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Part, WorkloadMessage
@@ -108,7 +109,7 @@ class RecordedCheck(Part):
     """What the controller of an admission check wrote into the Workload object."""
 
     check: str
-    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    state: CheckStatus
     message: str = ""
     requeue_after_seconds: int | None = None
     at: Moment

@@ -8,10 +8,11 @@ from services.patcher.provisioning.store import NOT_SERVED, ProvisioningStore
 from shared.contracts.controllers import PROVISIONING
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.refs import WorkloadRef
 from shared.testing.builders import observed, observed_object
 from tests.unit.patcher.stage import NOON
 
-KEY = ("team", "wl")
+WORKLOAD = WorkloadRef("hub", "team", "wl")
 PARAMETERS = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "up"}
 
 
@@ -37,7 +38,7 @@ def request(*, deleted: bool = False, **metadata: Any) -> Observed:
 
 @pytest.fixture
 def store() -> ProvisioningStore:
-    store = ProvisioningStore()
+    store = ProvisioningStore("hub")
     store.apply_check(check())
     store.apply_config(observed(kinds.PROVISIONING_REQUEST_CONFIG, "up"))
     return store
@@ -93,19 +94,19 @@ def test_older_state_of_a_workload_does_not_come_back(store: ProvisioningStore) 
     newer, older = workload(10), workload(9)
     for one in (newer, older):
         store.apply_workload(one)
-    assert store.workload(KEY) == newer.body
+    assert store.workload(WORKLOAD) == newer.body
     store.apply_workload(workload(11, deleted=True))
-    assert store.workload(KEY) is None
+    assert store.workload(WORKLOAD) is None
 
 
 def test_workload_without_checks_is_known_as_long_as_it_has_requests(
     store: ProvisioningStore,
 ) -> None:
     store.apply_workload(workload(1))
-    assert store.apply_request(request()) == KEY
+    assert store.apply_request(request()) == WORKLOAD
     store.apply_workload(workload(2, checks=False))
-    assert [*store.workloads()] == [KEY]
-    assert store.apply_request(request(deleted=True)) == KEY
+    assert [*store.workloads()] == [WORKLOAD]
+    assert store.apply_request(request(deleted=True)) == WORKLOAD
     store.apply_workload(workload(3, checks=False))
     assert [*store.workloads()] == []
 

@@ -9,22 +9,18 @@ from typing import Any, Final
 from typing_extensions import override
 
 from services.simulator.behaviour.clock import Clock
-from services.simulator.behaviour.conditions import condition, with_condition
+from services.simulator.behaviour.conditions import with_condition
 from services.simulator.behaviour.controller import Controller, owner_key
 from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.kinds.catalogue import JOB_SETS, JOBS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.kube.conditions import is_true
 
 MANAGED_BY_JOBSET: Final = "jobset.sigs.k8s.io/jobset-controller"
 REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_SET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
 JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
-
-
-def _is_true(obj: Obj, *types: str) -> bool:
-    found = (condition(obj, type_) for type_ in types)
-    return any(one is not None and one["status"] == "True" for one in found)
 
 
 class JobSetController(Controller):
@@ -49,7 +45,7 @@ class JobSetController(Controller):
         if managed_by != MANAGED_BY_JOBSET or "deletionTimestamp" in obj["metadata"]:
             return
         jobs = {job.name: job for job in self.controlled(stored, JOBS)}
-        if _is_true(obj, "Completed", "Failed"):
+        if is_true(obj, "Completed", "Failed"):
             for dependent in jobs.values():
                 await self._delete_active(dependent)
             return
@@ -91,7 +87,7 @@ class JobSetController(Controller):
 
     async def _delete_active(self, job: Stored) -> None:
         """Delete a Job that has not ended: what comes below a JobSet that has ended goes, too."""
-        if "deletionTimestamp" not in job.obj["metadata"] and not _is_true(
+        if "deletionTimestamp" not in job.obj["metadata"] and not is_true(
             job.obj, "Complete", "Failed"
         ):
             options = DeleteOptions(uid=job.uid, propagation="Foreground")
@@ -99,7 +95,7 @@ class JobSetController(Controller):
 
     async def _follow_suspension(self, job: Stored, replicated: Obj, *, suspended: bool) -> None:
         """Suspend or resume the Jobs; a resumed Job gets the current pod template."""
-        if bool(job.obj["spec"].get("suspend")) == suspended or _is_true(
+        if bool(job.obj["spec"].get("suspend")) == suspended or is_true(
             job.obj, "Complete", "Failed"
         ):
             return
@@ -144,9 +140,9 @@ def _status_of(replicated: Obj, jobs: list[Obj]) -> Obj:
         spec, status = job["spec"], job.get("status") or {}
         pods = int(spec.get("parallelism", 1))
         pods = min(pods, int(spec.get("completions") or pods))
-        if _is_true(job, "Complete"):
+        if is_true(job, "Complete"):
             counts["succeeded"] += 1
-        elif _is_true(job, "Failed"):
+        elif is_true(job, "Failed"):
             counts["failed"] += 1
         else:
             ready = int(status.get("ready") or 0) + int(status.get("succeeded") or 0)

@@ -17,6 +17,7 @@ from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import DEPLOYMENTS, PODS
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.kube.conditions import is_true
 
 TRAININGS: Final = Kind(
     group="kubeflow.org", versions=("v1",), kind="PyTorchJob", plural="pytorchjobs", custom=True
@@ -111,7 +112,7 @@ class TrainingController(PodMaker):
     @override
     async def reconcile(self, stored: Stored) -> None:
         obj = stored.obj
-        if _is_deleted(stored) or _is_true(obj, "Succeeded", "Failed"):
+        if _is_deleted(stored) or is_true(obj, "Succeeded", "Failed"):
             return
         pods = self.pods(stored)
         if (obj["spec"].get("runPolicy") or {}).get("suspend"):
@@ -219,8 +220,3 @@ def _is_deleted(stored: Stored) -> bool:
 
 def _is_active(pod: Stored) -> bool:
     return _phase(pod) not in _ENDED and not _is_deleted(pod)
-
-
-def _is_true(obj: Obj, *types: str) -> bool:
-    found = (condition(obj, type_) for type_ in types)
-    return any(one is not None and one["status"] == "True" for one in found)

@@ -1,18 +1,16 @@
 """Compares a log with its view, and with what was read of it before."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.aio.client import Client
 
 from shared.bus import headers as wire
-from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, TIMEOUT_SECONDS, ApiError, call
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, TIMEOUT_SECONDS, ApiError, Json, call
 from shared.bus.port import UnavailableError
 from shared.bus.streams import view_of
 
 if TYPE_CHECKING:
     from shared.bus.order.acknowledged import LastMessage
-
-Json = dict[str, Any]
 
 HEARD_SECONDS: Final = 2.0
 """Longest time since the server that answers heard from the others. They elect another leader three seconds

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from nats.aio.client import Client
@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from shared.bus.nats.broker import Connection
-from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, Json, call
 from shared.bus.nats.tails.compare import led_info
 from shared.bus.port import BusError
 from shared.bus.streams import LEADER_ELECTED, view_of
@@ -40,8 +40,6 @@ SILENT_LOOKS_MAX: Final = 60
 """The same, where other leaders did not help."""
 
 ANSWER_SECONDS: Final = 2.0
-
-Json = dict[str, Any]
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 
 from shared.bus.filters import prune
 from shared.bus.nats.broker import Connection
-from shared.bus.nats.jetstream_api import CONSUMER_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import CONSUMER_NOT_FOUND, ApiError, Json, call
 from shared.bus.port import DeniedError, UnavailableError
 
 log = structlog.get_logger(__name__)
@@ -28,8 +28,6 @@ ACK_PENDING_MAX: Final = 100_000
 PAUSE_SECONDS: Final = 1.0
 DENIED_SECONDS: Final = 10.0
 """Until it is looked again whether an operator has made what this user may not make."""
-
-Json = dict[str, Any]
 
 
 def durable_config(

@@ -7,6 +7,7 @@ from services.simulator.cluster.storage.stored import Event
 from services.simulator.scenarios.system import System
 from shared.contracts.kube.conditions import ADMITTED, EVICTED, is_true
 from shared.contracts.kube.kinds import WORKLOAD
+from shared.testing.world.world import World
 
 
 def follow_admissions(
@@ -22,6 +23,11 @@ def follow_admissions(
 def follow_evictions(system: System, act: Callable[[Obj], None]) -> None:
     """Call `act` with each Workload that has become evicted, once for each eviction."""
     _follow(system, EVICTED, act, lambda: True)
+
+
+def may_act(world: World, until: float) -> bool:
+    """Whether faults may happen, and those of the last moment are over: they last until this loop time."""
+    return not world.calm and not world.closing and world.loop.time() >= until
 
 
 def _follow(

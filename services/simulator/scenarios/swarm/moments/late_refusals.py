@@ -15,7 +15,7 @@ from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.scenarios.load import PRIORITIES
 from services.simulator.scenarios.swarm.load import REFUSED
-from services.simulator.scenarios.swarm.moments.admissions import follow_admissions
+from services.simulator.scenarios.swarm.moments.admissions import follow_admissions, may_act
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds, names
 from shared.kube.port import KubeError
@@ -45,7 +45,11 @@ class LateRefusals:
 
     def start(self) -> None:
         """Begin to follow the Workloads."""
-        follow_admissions(self._system, self._on_admitted, is_free=self._is_free)
+        follow_admissions(
+            self._system,
+            self._on_admitted,
+            is_free=lambda: may_act(self._world, self._until),
+        )
         self._system.api.admission.plugins.append(self)
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
@@ -65,10 +69,6 @@ class LateRefusals:
             return
         if old["spec"].get("suspend") and not obj["spec"].get("suspend"):
             raise bad_request("this job is not to start")
-
-    def _is_free(self) -> bool:
-        world = self._world
-        return not world.calm and not world.closing and world.loop.time() >= self._until
 
     def _on_admitted(self, workload: Obj) -> None:
         metadata = workload["metadata"]

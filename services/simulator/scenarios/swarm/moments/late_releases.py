@@ -17,6 +17,7 @@ from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.scenarios.swarm.moments.admissions import (
     follow_admissions,
     follow_evictions,
+    may_act,
 )
 from services.simulator.scenarios.system import CLUSTER, System
 
@@ -50,12 +51,12 @@ class LateReleases:
 
     def start(self) -> None:
         """Begin to follow the Workloads."""
-        follow_admissions(self._system, self._on_admitted, is_free=self._is_free)
+        follow_admissions(
+            self._system,
+            self._on_admitted,
+            is_free=lambda: may_act(self._world, self._until),
+        )
         follow_evictions(self._system, self._on_evicted)
-
-    def _is_free(self) -> bool:
-        world = self._world
-        return not world.calm and not world.closing and world.loop.time() >= self._until
 
     def _on_admitted(self, workload: Obj) -> None:
         if self._random.random() < 1 / 2:
