@@ -19,7 +19,8 @@ import structlog
 from services.console.idle_tracker import IdleTracker
 from services.console.metrics import REBUILDS
 from services.quota.forecast import FinishedRun, History, Snapshot
-from services.quota.queries.replica import INPUTS, ReadReplica
+from services.quota.queries.replica import ReadReplica
+from services.quota.wire.entries import INPUTS
 from services.whatif.inputs import OBSERVED_KINDS
 from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
@@ -31,12 +32,18 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import QueueRef, WorkloadRef
-from shared.contracts.subjects import is_synced, observed_filter, subject_filter, synced_filter
+from shared.contracts.subjects import (
+    Stream,
+    is_synced,
+    observed_filter,
+    subject_filter,
+    synced_filter,
+)
 from shared.runtime.memory import give_back
 
 log = structlog.get_logger(__name__)
 
-QUEUES: Final = "QUEUES"
+QUEUES: Final = Stream.QUEUES
 _QUEUE_KINDS: Final = frozenset(
     (kind.group, kind.plural) for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE)
 )
@@ -175,7 +182,7 @@ class View:
         reading = _Reading(self._new_replica())
         inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
         filters = {
-            "OBSERVED": (synced_filter(), *map(observed_filter, OBSERVED_KINDS)),
+            Stream.OBSERVED: (synced_filter(), *map(observed_filter, OBSERVED_KINDS)),
             QUEUES: (subject_filter("queue"),),
         }
         async with asyncio.TaskGroup() as group:
@@ -237,11 +244,11 @@ class View:
             reading.queues[ident] = status
             self._record_change(reading, "queue", ident)
             return
-        if stream == "OBSERVED" and not is_synced(item.subject):
+        if stream == Stream.OBSERVED and not is_synced(item.subject):
             self._ingest_observed(reading, item.read(Observed))
         about = reading.replica.apply(stream, item)
         if about is not None:
-            if stream == "WORKLOADS":
+            if stream == Stream.WORKLOADS:
                 self._ingest_workload(reading, about, item.read(WorkloadState))
             self._record_change(reading, "workload", about)
 

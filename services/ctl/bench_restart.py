@@ -29,6 +29,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import Stream
 from shared.runtime.service import utc_now
 from shared.telemetry.logging import configure_logging
 from shared.testing.builders import admission, cluster_queue_spec, job_owner, observed, workload
@@ -39,7 +40,7 @@ RUNNING: Final = 5_000
 WINDOW: Final = 5_000
 """Messages between two waits for acknowledgements."""
 
-SWEPT: Final = ("WORKLOADS", "ADMISSIONS", "OUTCOMES")
+SWEPT: Final = (Stream.WORKLOADS, Stream.ADMISSIONS, Stream.OUTCOMES)
 QUEUES: Final = 50
 POLL_SECONDS: Final = 0.05
 MIB: Final = 1 << 20
@@ -144,11 +145,11 @@ async def _lead(url: str) -> None:
     bus = NatsBus(url=url, instance="leader", service="quota", now=utc_now)
     began = loop.time()
     await bus.start()
-    before = (await bus.log_end("ADMISSIONS")).last
+    before = (await bus.log_end(Stream.ADMISSIONS)).last
     service = assemble(settings=QuotaSettings(), bus=bus, now=utc_now)
     running = asyncio.create_task(service.run())
     decided = subjects.subject_filter("admission")
-    while await bus.at_or_after("ADMISSIONS", before + 1, subject=decided) is None:
+    while await bus.at_or_after(Stream.ADMISSIONS, before + 1, subject=decided) is None:
         if running.done():
             running.result()
         await asyncio.sleep(POLL_SECONDS)

@@ -54,12 +54,12 @@ from shared.contracts.messages.spokes import (
 )
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
+from shared.contracts.subjects import Stream, observed_filter, subject_filter, synced_filter
 from shared.integrations import INTEGRATIONS
 
 log = structlog.get_logger(__name__)
 
-_OWN_STREAMS: Final = frozenset({"CHECKS", "DISPATCHES"})
+_OWN_STREAMS: Final = frozenset({Stream.CHECKS, Stream.DISPATCHES})
 """Streams with the decisions of earlier terms."""
 
 _JOBS: Final = "jobs"
@@ -118,7 +118,7 @@ class Term:
             now=now,
         )
         self._handlers = self._message_handlers()
-        self._unread = {"OBSERVED", "CHECKS", "DISPATCHES", "SPOKES"}
+        self._unread: set[str] = {Stream.OBSERVED, Stream.CHECKS, Stream.DISPATCHES, Stream.SPOKES}
         self._has_work = asyncio.Event()
         """Set once a decision of quota may matter: until then, no jobs are read."""
 
@@ -158,7 +158,7 @@ class Term:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                group.create_task(self._follow("OBSERVED", observed))
+                group.create_task(self._follow(Stream.OBSERVED, observed))
                 group.create_task(self._follow_jobs())
                 group.create_task(
                     self._follow_admissions(subject_filter("admission", self._cluster))
@@ -166,8 +166,8 @@ class Term:
                 group.create_task(self._follow_workloads(subject_filter("workload", self._cluster)))
                 group.create_task(self._follow_dispatches(dispatches))
                 for stream, filters in (
-                    ("CHECKS", [subject_filter("check", self._cluster)]),
-                    ("SPOKES", spokes),
+                    (Stream.CHECKS, [subject_filter("check", self._cluster)]),
+                    (Stream.SPOKES, spokes),
                 ):
                     group.create_task(self._follow(stream, filters))
                 group.create_task(self._plan_dirty())
@@ -183,7 +183,7 @@ class Term:
         """What happens with each message, by stream."""
         store, observe_status = self._store, self._spoke_statuses.observe
         return {
-            "OBSERVED": {
+            Stream.OBSERVED: {
                 Observed: lambda observed, _: store.observe_hub_object(observed),
                 Synced: self._on_synced,
             },
@@ -191,15 +191,17 @@ class Term:
                 Observed: lambda observed, _: store.observe_hub_object(observed),
                 Synced: lambda synced, _: store.mark_listed(synced.cluster),
             },
-            "ADMISSIONS": {Admission: lambda admission, _: store.observe_admission(admission)},
-            "WORKLOADS": {WorkloadState: lambda state, _: store.observe_workload(state)},
-            "CHECKS": {CheckState: lambda check, entry: store.observe_check(check, entry.sequence)},
-            "DISPATCHES": {
+            Stream.ADMISSIONS: {Admission: lambda admission, _: store.observe_admission(admission)},
+            Stream.WORKLOADS: {WorkloadState: lambda state, _: store.observe_workload(state)},
+            Stream.CHECKS: {
+                CheckState: lambda check, entry: store.observe_check(check, entry.sequence)
+            },
+            Stream.DISPATCHES: {
                 Dispatch: self._on_order,
                 CopyState: lambda report, entry: store.observe_report(report, entry.sequence),
                 HubStatus: self._on_hub_status,
             },
-            "SPOKES": {
+            Stream.SPOKES: {
                 Beat: lambda beat, entry: store.observe_heartbeat(beat, entry.sequence),
                 SpokeState: lambda status, _: observe_status(status),
                 CheckCondition: lambda status, _: observe_status(status),
@@ -225,17 +227,17 @@ class Term:
 
     async def _follow_admissions(self, filter_: str) -> None:
         await self._needs_decisions.wait()
-        await self._follow("ADMISSIONS", [filter_])
+        await self._follow(Stream.ADMISSIONS, [filter_])
 
     async def _follow_workloads(self, filter_: str) -> None:
         await self._has_foreign_check.wait()
-        await self._follow("WORKLOADS", [filter_])
+        await self._follow(Stream.WORKLOADS, [filter_])
 
     async def _follow_dispatches(self, filters: list[str]) -> None:
         """Read all orders, then follow them with the reports: of those, only what was ordered is kept."""
         handlers = {Dispatch: partial(_observe_order, self._store)}
         await recall(self._bus, handlers, filters=[subjects.subject_filter("dispatch")])
-        await self._follow("DISPATCHES", filters)
+        await self._follow(Stream.DISPATCHES, filters)
 
     async def _follow_kinds(
         self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], bool]
@@ -257,7 +259,7 @@ class Term:
         can_be_read = True
         if isinstance(item, CaughtUp):
             self._unread.discard(stream)
-            if stream == "CHECKS":
+            if stream == Stream.CHECKS:
                 self._checks.mark_read(item.sequence)
             if not self._unread & _OWN_STREAMS:
                 self._own_streams_read.set()
@@ -269,11 +271,11 @@ class Term:
                 self._has_work.set()
             needed = self._has_work.is_set() or self._store.given_answers
             if needed and not self._needs_decisions.is_set():
-                self._unread.add("ADMISSIONS")
+                self._unread.add(Stream.ADMISSIONS)
                 self._needs_decisions.set()
             foreign = self._store.configuration.has_foreign_check and self._has_work.is_set()
             if foreign and not self._has_foreign_check.is_set():
-                self._unread.add("WORKLOADS")
+                self._unread.add(Stream.WORKLOADS)
                 self._has_foreign_check.set()
         self._wake.set()
         return can_be_read
@@ -288,13 +290,13 @@ class Term:
             self._store.mark_listed(synced.cluster)
 
     def _on_order(self, order: Dispatch, entry: Entry) -> None:
-        if "DISPATCHES" in self._unread:
+        if Stream.DISPATCHES in self._unread:
             self._store.observe_order(order, entry.sequence)
         else:
             self._orders.observe_published(order, entry.sequence)
 
     def _on_hub_status(self, status: HubStatus, entry: Entry) -> None:
-        if "DISPATCHES" in self._unread:  # Later ones are published by this term.
+        if Stream.DISPATCHES in self._unread:  # Later ones are published by this term.
             self._store.record_hub_status(status, entry.sequence)
 
     async def _follow_spoke(self, spoke: str) -> None:
@@ -401,7 +403,7 @@ class Term:
         """Reject a workload whose job cannot run on a spoke; plan again if its job is not observed yet."""
         subject = subjects.join("workload", *workload)
         state: WorkloadState | None = None
-        async with aclosing(self._bus.watch("WORKLOADS", subject)) as items:
+        async with aclosing(self._bus.watch(Stream.WORKLOADS, subject)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
                     break

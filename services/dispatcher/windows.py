@@ -23,7 +23,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import Stream, observed_filter
 from shared.contracts.windows import Windows, WindowsError, read_windows
 from shared.telemetry.log_context import about
 
@@ -77,7 +77,7 @@ class WindowChecks:
         """By workload and check: the last check state of the dispatcher, also of a MultiKueue check, and
         its sequence, until `forget`."""
 
-        self._unread = {"OBSERVED", "CHECKS"}
+        self._unread = {Stream.OBSERVED, Stream.CHECKS}
         self._has_checks = asyncio.Event()
         """Set once there is a window check: until then, `ADMISSIONS` is not read."""
 
@@ -92,7 +92,7 @@ class WindowChecks:
                     self._bus,
                     {Observed: self._on_check_object},
                     filters=[observed_filter(ADMISSION_CHECK, self._cluster)],
-                    on_caught_up=partial(self._mark_read, "OBSERVED"),
+                    on_caught_up=partial(self._mark_read, Stream.OBSERVED),
                 )
             )
             group.create_task(
@@ -100,7 +100,7 @@ class WindowChecks:
                     self._bus,
                     {CheckState: self._on_check_state},
                     filters=subjects.check_filters(self._cluster, SERVICE),
-                    on_caught_up=partial(self._mark_read, "CHECKS"),
+                    on_caught_up=partial(self._mark_read, Stream.CHECKS),
                     on_read_up_to=self._fence.mark_read,
                 )
             )
@@ -115,7 +115,7 @@ class WindowChecks:
             self._bus,
             {Admission: self._on_admission},
             filters=[filter_],
-            on_caught_up=partial(self._mark_read, "ADMISSIONS"),
+            on_caught_up=partial(self._mark_read, Stream.ADMISSIONS),
         )
 
     def _mark_read(self, stream: str) -> None:
@@ -134,7 +134,7 @@ class WindowChecks:
             windows = str(error)
         self._windows[observed.name] = windows
         if not self._has_checks.is_set():
-            self._unread.add("ADMISSIONS")
+            self._unread.add(Stream.ADMISSIONS)
             self._has_checks.set()
         self._unanswered.update(dict.fromkeys(self._reserved))
         self._wake.set()

@@ -21,6 +21,7 @@ from shared.contracts import subjects
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
+from shared.contracts.subjects import Stream
 
 log = structlog.get_logger(__name__)
 
@@ -45,17 +46,17 @@ class Handlers:
         """Subscribe each handler. Two messages about one object are never handled at the same time."""
         token = subjects.encode(self.cluster)
         own = (
-            ("WORKLOADS", "workload", self.on_workload, _object_key),
-            ("ADMISSIONS", "admission", self.on_admission, _object_key),
+            (Stream.WORKLOADS, "workload", self.on_workload, _object_key),
+            (Stream.ADMISSIONS, "admission", self.on_admission, _object_key),
         )
         handled: dict[str, Retried] = {}
         for stream, what, handler, key in (
             *(() if self.own_kueue else own),
-            ("HOSTS", "host", self.on_host, None),
-            ("DISPATCHES", "dispatch", self.on_dispatch, _object_key),
-            ("DISPATCHES", "home", self.on_home, None),
-            ("SPOKES", "spoke", self.on_spoke, None),
-            ("SPOKES", "standing", self.on_standing, None),
+            (Stream.HOSTS, "host", self.on_host, None),
+            (Stream.DISPATCHES, "dispatch", self.on_dispatch, _object_key),
+            (Stream.DISPATCHES, "home", self.on_home, None),
+            (Stream.SPOKES, "spoke", self.on_spoke, None),
+            (Stream.SPOKES, "standing", self.on_standing, None),
         ):
             filters = (subjects.subject_filter(what, self.cluster),)
             bus.work(stream, f"patcher-{token}-{what}", handler, filters=filters, key=key)

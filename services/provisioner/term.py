@@ -50,6 +50,7 @@ from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformSt
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.seal import is_public_key
 from shared.contracts.subjects import (
+    Stream,
     observed_filter,
     subject_filter,
     subject_pattern,
@@ -102,7 +103,7 @@ class Term:
             retry_seconds=settings.check_retry_seconds,
             now=now,
         )
-        self._unread = {"HOSTS", "OBSERVED", "CHECKS"}
+        self._unread: set[str] = {Stream.HOSTS, Stream.OBSERVED, Stream.CHECKS}
         self._runs_needed = asyncio.Event()
         self._hosts_listed = asyncio.Event()
         self._hosts_read = asyncio.Event()
@@ -174,7 +175,7 @@ class Term:
     def _on_platform_state(self, state: PlatformState, entry: Entry) -> None:
         """Apply a record while reading for the first time. Later it must be one of this term."""
         platform = state.platform
-        if "HOSTS" in self._unread:
+        if Stream.HOSTS in self._unread:
             self._store.apply_platform_state(state, entry.sequence)
         elif platform in self._writing:
             self._writing[platform] = max(self._writing[platform], entry.sequence)
@@ -194,14 +195,14 @@ class Term:
             self._hosts_listed.clear()
             for platform, record in list(self._store.records.items()):
                 state = PlatformState(cluster=self._cluster, platform=platform, at=self._now())
-                latest = await self._bus.latest("HOSTS", state.subject)
+                latest = await self._bus.latest(Stream.HOSTS, state.subject)
                 recorded = read(latest, PlatformState)
                 if latest is None:
                     record.sequence = 0
                 elif recorded is not None:
                     self._store.fence_record(record, recorded, latest.sequence)
             self._hosts_read.set()
-            self._caught_up("HOSTS")
+            self._caught_up(Stream.HOSTS)
 
     async def _follow_observed(self) -> None:
         # A record is written after its TaskRuns were observed. Read in the same order: a recorded
@@ -221,7 +222,7 @@ class Term:
 
     def _on_observed_read(self) -> None:
         self._read_runs_if_needed()
-        self._caught_up("OBSERVED")
+        self._caught_up(Stream.OBSERVED)
 
     def _on_observed(self, observed: Observed, _: Entry) -> None:
         self._store.apply_observed(observed)
@@ -231,7 +232,7 @@ class Term:
     def _read_runs_if_needed(self) -> None:
         """Read runs and decisions of quota once something asks for hosts: they cost nothing elsewhere."""
         if self._store.needs_runs and not self._runs_needed.is_set():
-            self._unread |= {"ADMISSIONS", "PipelineRuns"}
+            self._unread |= {Stream.ADMISSIONS, "PipelineRuns"}
             self._runs_needed.set()
 
     def _on_synced(self, _synced: Synced, _: Entry) -> None:
@@ -246,7 +247,7 @@ class Term:
             self._bus,
             {Admission: self._on_admission},
             filters=[subject_filter("admission", self._cluster)],
-            on_caught_up=lambda: self._caught_up("ADMISSIONS"),
+            on_caught_up=lambda: self._caught_up(Stream.ADMISSIONS),
         )
 
     async def _follow_runs(self) -> None:
@@ -268,7 +269,7 @@ class Term:
             self._bus,
             {CheckState: self._on_check_state},
             filters=subjects.check_filters(self._cluster, "provisioner"),
-            on_caught_up=lambda: self._caught_up("CHECKS"),
+            on_caught_up=lambda: self._caught_up(Stream.CHECKS),
             on_read_up_to=self._fence.mark_read,
         )
 
@@ -488,9 +489,9 @@ class Term:
         """Delete the states and check answers of what no longer exists from the views."""
         before = self._now() - timedelta(seconds=self._settings.forget_seconds)
         hosts = self._store.expired(before)
-        for subject in await swept(self._bus, "HOSTS", hosts):
+        for subject in await swept(self._bus, Stream.HOSTS, hosts):
             self._store.drop(hosts[subject])
         checks = self._store.reservations.expired(before)
-        for subject in await swept(self._bus, "CHECKS", checks):
+        for subject in await swept(self._bus, Stream.CHECKS, checks):
             self._fence.mark_read(checks[subject].sequence)
             self._store.reservations.drop(checks[subject])

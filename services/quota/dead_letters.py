@@ -18,7 +18,7 @@ from shared.bus.follow import read, recall
 from shared.bus.nats.work.dead_letters import Retried, RetryHandler, dead_letter
 from shared.bus.port import Bus, BusError, Entry, LaterError, NeverError
 from shared.contracts.messages.outcomes import DeadLetter, RetryRequest
-from shared.contracts.subjects import subject_filter
+from shared.contracts.subjects import Stream, subject_filter
 
 log = structlog.get_logger(__name__)
 
@@ -34,11 +34,11 @@ WAITING_MAX: Final = 1_000
 """Letters that are kept until the bus takes them, each with its message. More are counted only."""
 
 STREAMS: Final = {
-    "observed": "OBSERVED",
-    "workload": "WORKLOADS",
-    "admission": "ADMISSIONS",
-    "check": "CHECKS",
-    "outcome": "OUTCOMES",
+    "observed": Stream.OBSERVED,
+    "workload": Stream.WORKLOADS,
+    "admission": Stream.ADMISSIONS,
+    "check": Stream.CHECKS,
+    "outcome": Stream.OUTCOMES,
 }
 """Second token of a subject to its log."""
 

@@ -36,12 +36,16 @@ from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.queues import SHORTENED_MAX, HistoryStart
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import join, subject_filter, workload_of
+from shared.contracts.subjects import Stream, join, subject_filter, workload_of
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
-STREAMS: Final = {"ADMISSIONS": "admission", "OUTCOMES": "outcome", "WORKLOADS": "workload"}
+STREAMS: Final[Mapping[str, str]] = {
+    Stream.ADMISSIONS: "admission",
+    Stream.OUTCOMES: "outcome",
+    Stream.WORKLOADS: "workload",
+}
 """Logs in the order in which an ended workload leaves their views; each with the second token of its
 subjects."""
 
@@ -241,7 +245,9 @@ class EndedWork:
         return self._decider.is_over(ref) and not self._holds(join("admission", *ref))
 
     def _known_up_to(self, stream: str) -> int:
-        return self._decided_up_to() if stream == "ADMISSIONS" else self._applied.get(stream, 0)
+        return (
+            self._decided_up_to() if stream == Stream.ADMISSIONS else self._applied.get(stream, 0)
+        )
 
     async def _shorten_histories(self, stream: str) -> None:
         """Delete from a log all but the newest messages of each workload, the longest history first."""

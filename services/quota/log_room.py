@@ -14,6 +14,7 @@ import structlog
 
 from services.quota.metrics.service import LOG_FULLNESS
 from shared.bus.port import ROOM_FOR_ENDS, Bus, BusError, LogEnd
+from shared.contracts.subjects import Stream
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -23,7 +24,7 @@ INTERVAL_SECONDS: Final = 5.0
 KNOWN_SECONDS: Final = 12.0
 """Age from which on an answer counts no more: two looks in a row failed."""
 
-NEEDED_BY_ENDS: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES")
+NEEDED_BY_ENDS: Final = (Stream.ADMISSIONS, Stream.WORKLOADS, Stream.OUTCOMES)
 
 FULL: Final = ROOM_FOR_ENDS
 """Fullness of such a log from which on nobody is admitted: the rest is for workloads that end."""

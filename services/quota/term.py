@@ -31,7 +31,7 @@ from services.quota.metrics.service import AUDITS, HALTED, ISOLATED, UNPLANNED
 from services.quota.publishing.queue_status import Status
 from services.quota.trust.revived import RevivedEntries
 from services.quota.trust.terms import next_term
-from services.quota.wire.entries import HIDING, message_in, message_type, ruling_in
+from services.quota.wire.entries import HIDING, INPUTS, message_in, message_type, ruling_in
 from services.quota.wire.inbound import CONFIGURATION_KINDS
 from shared.bus.follow import TURN, existing, why_unreadable
 from shared.bus.port import (
@@ -48,6 +48,7 @@ from shared.contracts.messages.admissions import Term as TermBegan
 from shared.contracts.messages.base import Message, NewerSchemaError
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.subjects import (
+    Stream,
     encode,
     observed_filter,
     subject_filter,
@@ -57,12 +58,6 @@ from shared.contracts.subjects import (
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
-
-INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
-"""Streams in the order in which a new leader applies them.
-
-Admissions come before workloads, so that a job that runs with an admission is not unplanned.
-"""
 
 BATCH_MAX: Final = 2_000
 """Messages that are applied before the loop decides."""
@@ -161,18 +156,18 @@ class Term:
 
     async def begin(self, group: asyncio.TaskGroup) -> None:
         """Read all inputs and write our term to the log: from there on only we can write."""
-        filters = {"OBSERVED": (synced_filter(), *map(observed_filter, CONFIGURATION_KINDS))}
+        filters = {Stream.OBSERVED: (synced_filter(), *map(observed_filter, CONFIGURATION_KINDS))}
         readers = {
             stream: group.create_task(self._read(stream, *filters.get(stream, ())))
             for stream in INPUTS
         }
         group.create_task(self._letters.run())
         await self._all_read.wait()
-        last = await self._bus.last_sequence("ADMISSIONS")
+        last = await self._bus.last_sequence(Stream.ADMISSIONS)
         # The view may not have every term yet. What comes behind `last` is refused, or refuses ours.
-        epoch, term = await self._bus.highest_term("ADMISSIONS")
+        epoch, term = await self._bus.highest_term(Stream.ADMISSIONS)
         self._term = next_term(self._inbox, self._now(), above=term)
-        self._epoch = max(epoch, await self._bus.epoch("ADMISSIONS"))
+        self._epoch = max(epoch, await self._bus.epoch(Stream.ADMISSIONS))
         began = TermBegan(
             epoch=self._epoch,
             term=self._term,
@@ -187,10 +182,10 @@ class Term:
             self._arrived.clear()
             await self._arrived.wait()
         # Acknowledgements tell us about our own decisions. The only news from others is their term.
-        readers["ADMISSIONS"].cancel()
-        group.create_task(self._read("ADMISSIONS", subject_filter("term")))
-        void = [*await self._bus.void("ADMISSIONS"), *self._of_newer_release()]
-        self._inbox.extend(("ADMISSIONS", one.valid) for one in void if one.valid is not None)
+        readers[Stream.ADMISSIONS].cancel()
+        group.create_task(self._read(Stream.ADMISSIONS, subject_filter("term")))
+        void = [*await self._bus.void(Stream.ADMISSIONS), *self._of_newer_release()]
+        self._inbox.extend((Stream.ADMISSIONS, one.valid) for one in void if one.valid is not None)
         self._inbox = self._latest_in_order()
         await self._apply_inbox(len(self._inbox))
         await self._revived.look_first(self._decider.is_known)
@@ -207,7 +202,9 @@ class Term:
 
         Patchers of this release do not carry them out, so that they have to be said in its own schema.
         """
-        last = {entry.subject: entry for stream, entry in self._inbox if stream == "ADMISSIONS"}
+        last = {
+            entry.subject: entry for stream, entry in self._inbox if stream == Stream.ADMISSIONS
+        }
         return [
             VoidEntry(entry=entry, valid=entry)
             for entry in last.values()
@@ -352,7 +349,7 @@ class Term:
     def _receive(self, stream: str, entry: Entry) -> bool:
         """Keep an entry for `_apply_inbox`; False: it hides an object, the last state of which is needed."""
         self._inbox.append((stream, entry))
-        if stream == "ADMISSIONS":
+        if stream == Stream.ADMISSIONS:
             self._last_stored = max(self._last_stored, entry.sequence)
         self._arrived.set()
         may_hide = stream in HIDING and stream in self._unread
@@ -372,7 +369,7 @@ class Term:
 
     def try_again(self, stream: str, entry: Entry) -> str | None:
         """Apply an entry once more, unless it is a decision in force; return why that fails, or None."""
-        again = stream != "ADMISSIONS" or self._letters.is_about(entry)
+        again = stream != Stream.ADMISSIONS or self._letters.is_about(entry)
         why = self._use(stream, entry) if again else None
         if why is None and (ref := workload_of(entry.subject)) is not None:
             self._decider.hold_back(ref, stream, None)
@@ -394,7 +391,7 @@ class Term:
         ISOLATED.labels(stream=stream).inc()
         probes.ISOLATED.fired += 1
         ref = workload_of(entry.subject)
-        if stream in {"ADMISSIONS", "WORKLOADS"} and ref is not None:
+        if stream in {Stream.ADMISSIONS, Stream.WORKLOADS} and ref is not None:
             self._decider.hold_back(ref, stream, f"sequence {entry.sequence} cannot be read")
         try:
             return why_unreadable(entry, lambda one: one.read(kind))
@@ -488,7 +485,7 @@ class Term:
         self._remember(admission)
         self._auditor.on_stored(admission, future.result(), expected)
         self._last_stored = max(self._last_stored, future.result())
-        self._inputs["ADMISSIONS"] = self._last_stored
+        self._inputs[Stream.ADMISSIONS] = self._last_stored
 
     def _publish_status(self, status: Status) -> None:
         """Publish the status of a queue or cohort. A lost one does no harm: the next one replaces it."""

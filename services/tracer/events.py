@@ -12,9 +12,15 @@ from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import message_sort
+from shared.contracts.subjects import Stream, message_sort
 
-LOGS: Final = ("WORKLOADS", "ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
+LOGS: Final = (
+    Stream.WORKLOADS,
+    Stream.ADMISSIONS,
+    Stream.CHECKS,
+    Stream.DISPATCHES,
+    Stream.OUTCOMES,
+)
 """All logs that are read. Of events that were stored at the same time, an earlier log's come first."""
 
 
@@ -84,20 +90,20 @@ class OrderEvent(TraceEvent):
 def read_event(log: str, entry: Entry) -> tuple[WorkloadRef, TraceEvent] | None:
     """Read an entry of any log but `WORKLOADS`; None if no trace needs it, or if it cannot be read."""
     match log:
-        case "ADMISSIONS" if message_sort(entry.subject) == "admission":
+        case Stream.ADMISSIONS if message_sort(entry.subject) == "admission":
             admission = read(entry, Admission)
             return None if admission is None else (admission.ref, _decision(admission, entry))
-        case "CHECKS" if (check := read(entry, CheckState)) is not None:
+        case Stream.CHECKS if (check := read(entry, CheckState)) is not None:
             return check.ref, CheckEvent(
                 log=log, sequence=entry.sequence, uid=check.uid, at=check.at, stored=entry.time,
                 check=check.check, state=check.state,
             )  # fmt: skip
-        case "OUTCOMES" if (outcome := read(entry, Outcome)) is not None:
+        case Stream.OUTCOMES if (outcome := read(entry, Outcome)) is not None:
             return outcome.ref, OutcomeEvent(
                 log=log, sequence=entry.sequence, uid=outcome.uid, at=outcome.at, stored=entry.time,
                 action=outcome.action, result=outcome.result,
             )  # fmt: skip
-        case "DISPATCHES" if message_sort(entry.subject) == "dispatch":
+        case Stream.DISPATCHES if message_sort(entry.subject) == "dispatch":
             order = read(entry, Dispatch)
             if order is None:
                 return None
@@ -113,7 +119,7 @@ def read_event(log: str, entry: Entry) -> tuple[WorkloadRef, TraceEvent] | None:
 def phase_event(state: WorkloadState, entry: Entry) -> PhaseEvent:
     """The event of a workload's state."""
     return PhaseEvent(
-        log="WORKLOADS",
+        log=Stream.WORKLOADS,
         sequence=entry.sequence,
         uid=state.uid,
         at=entry.time,
@@ -125,7 +131,7 @@ def phase_event(state: WorkloadState, entry: Entry) -> PhaseEvent:
 
 def _decision(admission: Admission, entry: Entry) -> DecisionEvent:
     return DecisionEvent(
-        log="ADMISSIONS",
+        log=Stream.ADMISSIONS,
         sequence=entry.sequence,
         uid=admission.uid,
         at=admission.decided_at,

@@ -20,6 +20,7 @@ from shared.bus.port import Entry
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import Stream
 from shared.telemetry.spans import Context
 from shared.telemetry.traceparent import is_sampled, parse_traceparent
 
@@ -117,7 +118,7 @@ class OpenTraces:
     def observe(self, log: str, entry: Entry) -> tuple[DecisionEvent | None, list[WorkloadTrace]]:
         """Record an entry; return its decision, if it is one, and the traces of workloads that it ends."""
         self._read[log] = max(self._read[log], entry.sequence)
-        if log == "WORKLOADS":
+        if log == Stream.WORKLOADS:
             state = read(entry, WorkloadState)
             return None, [] if state is None else self._observe_state(state, entry)
         found = read_event(log, entry)
@@ -134,7 +135,7 @@ class OpenTraces:
     def delivered(self) -> int:
         """The last sequence in `WORKLOADS` up to which all traces are delivered."""
         pending = [trace.ended_by - 1 for trace in self._ended.values()]
-        return min([self._read["WORKLOADS"], *pending])
+        return min([self._read[Stream.WORKLOADS], *pending])
 
     def since(self) -> dict[str, int]:
         """Log to the first sequence that an open trace, or one to deliver, still needs."""

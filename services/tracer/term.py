@@ -22,6 +22,7 @@ from services.tracer.timeline import batch_of, spans_of
 from shared.bus.follow import isolated, read
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.traces import Traced
+from shared.contracts.subjects import Stream
 from shared.telemetry.otlp import Collector
 from shared.telemetry.spans import Context, Span
 from shared.telemetry.traceparent import is_sampled, parse_traceparent
@@ -105,10 +106,10 @@ class Term:
 
     async def _read_record(self) -> None:
         """Read the last record. Without one, workloads that have ended before now are not traced."""
-        last = await self._bus.last_sequence("WORKLOADS")
-        decided = await self._bus.last_sequence("ADMISSIONS")
+        last = await self._bus.last_sequence(Stream.WORKLOADS)
+        decided = await self._bus.last_sequence(Stream.ADMISSIONS)
         record = None
-        async with aclosing(self._bus.watch("TRACES", self._record.subject)) as items:
+        async with aclosing(self._bus.watch(Stream.TRACES, self._record.subject)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
                     break
@@ -219,7 +220,9 @@ class Term:
         """Publish how much is delivered. Raises `FencedError` if a second tracer has published since."""
         since = self._traces.since()
         open_batch = [self._batch.first] if self._batch is not None else []
-        since["ADMISSIONS"] = min([since["ADMISSIONS"], self._batches_delivered + 1, *open_batch])
+        since[Stream.ADMISSIONS] = min(
+            [since[Stream.ADMISSIONS], self._batches_delivered + 1, *open_batch]
+        )
         record = Traced(
             ended=self._traces.delivered(),
             batches=self._batches_delivered,

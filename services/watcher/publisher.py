@@ -28,6 +28,7 @@ from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.names import TRUNCATED
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.observed import Observed
+from shared.contracts.subjects import Stream
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
@@ -300,7 +301,7 @@ class ObservedPublisher:
         with suppress(BusError):  # The bus keeps a refusal until the next flush.
             await self._bus.flush()
         try:
-            entry = await self._bus.latest("OBSERVED", subject)
+            entry = await self._bus.latest(Stream.OBSERVED, subject)
         except BusError as error:
             return self._retried(message, error)
         if entry is None:

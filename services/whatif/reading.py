@@ -21,7 +21,7 @@ from services.whatif.manifests import load_manifests
 from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import message_sort, observed_filter
+from shared.contracts.subjects import Stream, message_sort, observed_filter
 from shared.runtime.command import CommandError, surroundings_error, unreadable, unwritable
 
 HISTORY_SPAN: Final = timedelta(hours=24)
@@ -73,13 +73,13 @@ async def read(
     begin = since if since is not None else at - HISTORY_SPAN
     filters = [observed_filter(kind) for kind in OBSERVED_KINDS]
     present = [
-        *await reader.now("OBSERVED", *filters),
-        *await reader.now("WORKLOADS"),
-        *await reader.now("ADMISSIONS"),
+        *await reader.now(Stream.OBSERVED, *filters),
+        *await reader.now(Stream.WORKLOADS),
+        *await reader.now(Stream.ADMISSIONS),
     ]
     history = [
-        *await reader.replay("ADMISSIONS", since=begin),
-        *await reader.replay("WORKLOADS", since=begin),
+        *await reader.replay(Stream.ADMISSIONS, since=begin),
+        *await reader.replay(Stream.WORKLOADS, since=begin),
     ]
     terms = await reader.terms()
     now = ((seen.subject, seen.body) for seen in present if not seen.is_void(terms))

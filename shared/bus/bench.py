@@ -26,7 +26,7 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry
 from shared.bus.streams import DATA
 from shared.contracts.messages.workloads import PodSet, WorkloadState
-from shared.contracts.subjects import subject_filter
+from shared.contracts.subjects import Stream, subject_filter
 from shared.settings.access import Access, new_key
 
 MESSAGES: Final = 20_000
@@ -105,7 +105,7 @@ class _Measure:
 
 async def _publish(bus: NatsBus, count: int, *, fenced: bool) -> None:
     messages = [_workload(number, datetime.now(UTC)) for number in range(count)]
-    first = await bus.last_sequence("WORKLOADS")
+    first = await bus.last_sequence(Stream.WORKLOADS)
     with _Measure("publish, fenced" if fenced else "publish", count):
         for number, message in enumerate(messages):
             bus.publish(message, expect_last=first + number if fenced else None)
@@ -115,7 +115,7 @@ async def _publish(bus: NatsBus, count: int, *, fenced: bool) -> None:
 
 
 async def _list(bus: NatsBus, what: str, count: int) -> None:
-    reading = bus.watch("WORKLOADS") if what == "watch" else bus.replay("WORKLOADS")
+    reading = bus.watch(Stream.WORKLOADS) if what == "watch" else bus.replay(Stream.WORKLOADS)
     async with aclosing(reading) as items:
         with _Measure(f"{what}, to caught up", count):
             async for item in items:
@@ -126,7 +126,7 @@ async def _list(bus: NatsBus, what: str, count: int) -> None:
 async def _latency(bus: NatsBus, made: datetime) -> None:
     """From the call of `publish` to the entry of a watch of the view."""
     took: list[float] = []
-    async with aclosing(bus.watch("WORKLOADS")) as items:
+    async with aclosing(bus.watch(Stream.WORKLOADS)) as items:
         async for item in items:
             if isinstance(item, CaughtUp):
                 break
@@ -152,7 +152,10 @@ async def _work(site: _Site, count: int) -> None:
             done.set()
 
     bus.work(
-        "WORKLOADS", "patcher-hub-workload", handle, filters=(subject_filter("workload", "hub"),)
+        Stream.WORKLOADS,
+        "patcher-hub-workload",
+        handle,
+        filters=(subject_filter("workload", "hub"),),
     )
     with _Measure("durable work", count):
         await bus.start()

@@ -10,7 +10,7 @@ from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import Stream, observed_filter
 
 KINDS: Final[tuple[type[Message], ...]] = (Observed, Synced)
 """Messages of the stream."""
@@ -59,7 +59,7 @@ class KindFollower:
                 return can_be_read
 
             filters = [observed_filter(INTEGRATION, self._integrations_of)]
-            items = existing(self._bus, "OBSERVED", filters, kinds=KINDS, on_entry=on_entry)
+            items = existing(self._bus, Stream.OBSERVED, filters, kinds=KINDS, on_entry=on_entry)
             async with aclosing(items):
                 async for _ in items:
                     if self._followed is None:
@@ -79,7 +79,7 @@ class KindFollower:
         return new
 
     async def _follow(self, filters: Sequence[str], *, first: bool) -> None:
-        items = existing(self._bus, "OBSERVED", filters, kinds=KINDS, on_entry=self._on_item)
+        items = existing(self._bus, Stream.OBSERVED, filters, kinds=KINDS, on_entry=self._on_item)
         async with aclosing(items):
             async for caught_up in items:
                 if first:

@@ -31,6 +31,7 @@ from shared.bus.order.rulings import (
     ruling_in_body,
     ruling_in_header,
 )
+from shared.contracts.subjects import Stream
 from shared.settings.access import OPEN, Access, denial, user_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ POLL_SECONDS: Final = 0.3
 SUFFIX: Final = "_NOW"
 """Suffix of a view's name, as in `shared.bus.streams`, whose import would cost more than this module."""
 
-DECISION_LOG: Final = "ADMISSIONS"
+DECISION_LOG: Final = Stream.ADMISSIONS
 """As `Admission.stream`."""
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.messages.base import COMMITTED, EPOCH, FORMAT
-from shared.contracts.subjects import ROOT
+from shared.contracts.subjects import ROOT, Stream
 
 DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
 """Next to the packages, in the repository and in an installation."""
@@ -134,7 +134,7 @@ class Catalogue(_Data):
     @property
     def configuration_bytes(self) -> int:
         """How many bytes all objects may have together that configure the cluster of one spoke."""
-        return int(self.logs["OBSERVED"].spoke_configuration_mib * (1 << 20))
+        return int(self.logs[Stream.OBSERVED].spoke_configuration_mib * (1 << 20))
 
     def spoke_hours(self, name: str) -> float:
         """In how many hours a spoke may write its part of this log again."""

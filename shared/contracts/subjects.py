@@ -8,6 +8,7 @@ meaning, and a subject near 4 KiB makes the server drop the connection for good.
 import base64
 import binascii
 import re
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
@@ -15,6 +16,25 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.refs import WorkloadRef
 
 ROOT: Final = "sluice"
+
+
+class Stream(StrEnum):
+    """The logs of JetStream, as `deploy/nats/streams.yaml` declares them; each has a view."""
+
+    OBSERVED = "OBSERVED"
+    WORKLOADS = "WORKLOADS"
+    ADMISSIONS = "ADMISSIONS"
+    CHECKS = "CHECKS"
+    DISPATCHES = "DISPATCHES"
+    SPOKES = "SPOKES"
+    HOSTS = "HOSTS"
+    KEYS = "KEYS"
+    OUTCOMES = "OUTCOMES"
+    QUEUES = "QUEUES"
+    TRACES = "TRACES"
+    DEAD = "DEAD"
+
+
 NONE: Final = "_"
 """Stands for "no namespace" or "no name"."""
 

@@ -26,6 +26,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import NOT_FOR_QUOTA, workload_status
 from shared.contracts.refs import QueueRef
+from shared.contracts.subjects import Stream
 from shared.telemetry.redaction import redacted
 
 log = structlog.get_logger(__name__)
@@ -55,7 +56,7 @@ FULL: Final = 0.7
 STILL: Final = timedelta(minutes=15)
 """As in the rule SluicegateQueueStandsStill."""
 
-_LOGS: Final = ("ADMISSIONS", "WORKLOADS")
+_LOGS: Final = (Stream.ADMISSIONS, Stream.WORKLOADS)
 """Logs that refuse messages when they are full."""
 
 

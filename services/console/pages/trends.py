@@ -23,7 +23,7 @@ from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import subject_filter
+from shared.contracts.subjects import Stream, subject_filter
 
 log = structlog.get_logger(__name__)
 
@@ -153,7 +153,7 @@ class Trends:
         async with AsyncExitStack() as stack:
             logs = [
                 await stack.enter_async_context(aclosing(self._log(reading, name, what)))
-                for name, what in (("WORKLOADS", "workload"), ("ADMISSIONS", "admission"))
+                for name, what in ((Stream.WORKLOADS, "workload"), (Stream.ADMISSIONS, "admission"))
             ]
             # To find the first entries takes a dozen questions to each log.
             heads = list(await asyncio.gather(*(anext(entries, None) for entries in logs)))
@@ -188,11 +188,11 @@ class Trends:
                 yield item
 
 
-_LOGS: Final = ("WORKLOADS", "ADMISSIONS")
+_LOGS: Final = (Stream.WORKLOADS, Stream.ADMISSIONS)
 
 
 def _count(reading: _LogReading, stream: str, entry: Entry) -> None:
-    if stream == "WORKLOADS":
+    if stream == Stream.WORKLOADS:
         state = entry.read(WorkloadState)
         ended = state.phase in {"finished", "gone"}
         _tell_copies(reading, state, ended=ended)

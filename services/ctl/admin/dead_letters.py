@@ -13,6 +13,7 @@ from services.ctl.connect.reader import access_for, nats_url_of, utc_now
 from shared.bus.follow import read, recall
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.messages.outcomes import DeadLetter, RetryRequest
+from shared.contracts.subjects import Stream
 from shared.runtime.command import CommandError, Exit
 
 STORED_SECONDS: Final = 5.0
@@ -97,7 +98,7 @@ async def _stored(published: Any) -> int:
             return int(await published)
     except (BusError, TimeoutError) as error:
         text = str(error) or f"was not stored within {STORED_SECONDS:g} s"
-        raise CommandError("DEAD", text, hint=WRITER_HINT, status=Exit.UNREACHABLE) from error
+        raise CommandError(Stream.DEAD, text, hint=WRITER_HINT, status=Exit.UNREACHABLE) from error
 
 
 async def _answers(bus: Bus, letters: Sequence[Letter], seconds: float) -> dict[str, DeadLetter]:
@@ -105,7 +106,7 @@ async def _answers(bus: Bus, letters: Sequence[Letter], seconds: float) -> dict[
     numbers = {letter.message.subject: letter.number for letter in letters}
     answers: dict[str, DeadLetter] = {}
     try:
-        async with asyncio.timeout(seconds), aclosing(bus.watch("DEAD", LETTERS)) as items:
+        async with asyncio.timeout(seconds), aclosing(bus.watch(Stream.DEAD, LETTERS)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp) or item.subject not in numbers:
                     continue

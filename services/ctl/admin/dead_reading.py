@@ -13,7 +13,7 @@ from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
 from shared.contracts.messages.admissions import HOLDING
 from shared.contracts.messages.outcomes import DeadLetter
-from shared.contracts.subjects import decode, join, subject_filter
+from shared.contracts.subjects import Stream, decode, join, subject_filter
 from shared.runtime.command import CommandError, Exit
 
 HEADER: Final = ("NUMBER", "SERVICE", "ABOUT", "AGE", "TRIES", "REASON")
@@ -21,16 +21,16 @@ LETTERS: Final = subject_filter("dead")
 REASON_WIDTH: Final = 100
 
 _STREAM_OF: Final = {
-    "workload": "WORKLOADS",
-    "admission": "ADMISSIONS",
-    "observed": "OBSERVED",
-    "check": "CHECKS",
-    "outcome": "OUTCOMES",
-    "dispatch": "DISPATCHES",
-    "home": "DISPATCHES",
-    "host": "HOSTS",
-    "spoke": "SPOKES",
-    "standing": "SPOKES",
+    "workload": Stream.WORKLOADS,
+    "admission": Stream.ADMISSIONS,
+    "observed": Stream.OBSERVED,
+    "check": Stream.CHECKS,
+    "outcome": Stream.OUTCOMES,
+    "dispatch": Stream.DISPATCHES,
+    "home": Stream.DISPATCHES,
+    "host": Stream.HOSTS,
+    "spoke": Stream.SPOKES,
+    "standing": Stream.SPOKES,
 }
 """Second token of a subject to its log."""
 
@@ -164,7 +164,7 @@ async def _situation(reader: StreamReader, letter: Letter) -> list[str]:
         elif (number := _number(newest[0])) > letter.message.original_sequence:
             lines.append(f"newest:    {log} {number}, which a retry handles instead")
     subject = join("admission", cluster, namespace, name)
-    for seen in await reader.now("ADMISSIONS", subject):
+    for seen in await reader.now(Stream.ADMISSIONS, subject):
         state, queue = str(seen.body.get("state")), seen.body.get("cluster_queue") or "-"
         holds = "holds quota" if state in HOLDING else "holds no quota"
         lines.append(f"quota:     {state} in {queue}: it {holds}")

@@ -15,6 +15,7 @@ from shared.bus.headers import TYPE
 from shared.bus.port import Bus, CaughtUp
 from shared.contracts.messages.admissions import HOLDING, Admission, AdmissionState
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import Stream
 
 TERMINAL_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 3.0
@@ -103,12 +104,12 @@ async def follow(bus: Bus, tracker: ProgressTracker) -> None:
     """Keep the tracker up to date until cancelled."""
 
     async def workloads() -> None:
-        async for entry in bus.watch("WORKLOADS"):
+        async for entry in bus.watch(Stream.WORKLOADS):
             if not isinstance(entry, CaughtUp):
                 tracker.observe_workload(WorkloadState.decode(entry.data))
 
     async def admissions() -> None:
-        async for entry in bus.watch("ADMISSIONS"):
+        async for entry in bus.watch(Stream.ADMISSIONS):
             if not isinstance(entry, CaughtUp) and entry.headers.get(TYPE) == Admission.type:
                 tracker.observe_admission(Admission.decode(entry.data))
 

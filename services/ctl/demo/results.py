@@ -11,6 +11,7 @@ from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import Stream
 
 ADMITTED: Final = "admitted"
 
@@ -77,7 +78,7 @@ async def read_results(
     """Read the logs from their beginning to their present end."""
     entries = [entry for log in LOGS for entry in await _read(bus, log)]
     message_logs = read_logs(entries)
-    said = await _read(bus, "HOSTS")
+    said = await _read(bus, Stream.HOSTS)
     hosts = [
         HostState.decode(entry.data) for entry in said if entry.headers.get(TYPE) == HostState.type
     ]
@@ -108,7 +109,7 @@ async def read_results(
 
 async def records(bus: Bus) -> list[PlatformState]:
     """The last record of each platform."""
-    return _records_in(await _read(bus, "HOSTS"))
+    return _records_in(await _read(bus, Stream.HOSTS))
 
 
 def _records_in(entries: Iterable[Entry]) -> list[PlatformState]:

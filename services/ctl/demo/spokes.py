@@ -23,6 +23,7 @@ from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.simulation import DURATION
+from shared.contracts.subjects import Stream
 from shared.integrations import integration_for
 
 NAMESPACE: Final = "team-tenant"
@@ -217,7 +218,7 @@ async def _until_clean(system: Running) -> list[str]:
 
 
 async def _everything(bus: Bus) -> AsyncIterator[Entry]:
-    for log in (*LOGS, "DISPATCHES"):
+    for log in (*LOGS, Stream.DISPATCHES):
         async with aclosing(bus.replay(log)) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):

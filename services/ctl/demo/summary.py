@@ -18,6 +18,7 @@ from shared.contracts.kube.queue_specs import quotas_of
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.hosts import Machine, PlatformState
 from shared.contracts.messages.workloads import PodSet
+from shared.contracts.subjects import Stream
 
 _P95: Final = 0.95
 
@@ -145,7 +146,9 @@ def _most(result: LoadResult) -> dict[tuple[str, Cell], int]:
                 now[key] = now.get(key, 0) + amount
 
     for record in result.message_logs.admissions:
-        while state is not None and state.sequence <= record.message.inputs.get("WORKLOADS", 0):
+        while state is not None and state.sequence <= record.message.inputs.get(
+            Stream.WORKLOADS, 0
+        ):
             if any(p.reclaimable or p.returned for p in state.message.pod_sets):
                 done[state.message.uid] = state.message.pod_sets
                 account(state.message.uid)

@@ -19,15 +19,15 @@ from services.ctl.doctor.nodes import nodes
 from services.ctl.get.command import read
 from services.ctl.get.table import coloured, paint
 from shared.bus.stream_reader import JetStreamError, StreamReader
-from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
+from shared.contracts.subjects import Stream, observed_filter, subject_filter, synced_filter
 from shared.runtime.command import CommandError, Exit
 
 _INPUTS = (
-    ("WORKLOADS", subject_filter("workload")),
-    ("ADMISSIONS", subject_filter("admission")),
-    ("QUEUES", subject_filter("queue")),
-    ("SPOKES", subject_filter("spoke")),
-    ("OBSERVED", synced_filter()),
+    (Stream.WORKLOADS, subject_filter("workload")),
+    (Stream.ADMISSIONS, subject_filter("admission")),
+    (Stream.QUEUES, subject_filter("queue")),
+    (Stream.SPOKES, subject_filter("spoke")),
+    (Stream.OBSERVED, synced_filter()),
 )
 
 
@@ -73,9 +73,9 @@ async def examine(reader: StreamReader) -> list[Finding]:
     """All findings, those that are certainly wrong first."""
     found = await bus.streams(reader)
     try:
-        inputs = [*_INPUTS, *(("OBSERVED", observed_filter(kind)) for kind in KINDS)]
+        inputs = [*_INPUTS, *((Stream.OBSERVED, observed_filter(kind)) for kind in KINDS)]
         snapshot = await read(reader, inputs)
-        letters = await reader.now("DEAD", subject_filter("dead"))
+        letters = await reader.now(Stream.DEAD, subject_filter("dead"))
     except JetStreamError:
         return found  # Without streams there is nothing else to examine.
     if not snapshot.synced:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from services.ctl.get.snapshot import Snapshot
 from shared.bus.stream_reader import StreamReader
-from shared.contracts.subjects import synced_filter
+from shared.contracts.subjects import Stream, synced_filter
 from shared.runtime.command import CommandError, Exit
 from shared.runtime.suggestions import one_of
 
@@ -23,6 +23,6 @@ def check_cluster(cluster: str, known: Iterable[str]) -> None:
 async def refuse_unknown_cluster(reader: StreamReader, cluster: str) -> None:
     """`check_cluster` with what the logs hold."""
     snapshot = Snapshot()
-    for seen in await reader.now("OBSERVED", synced_filter()):
+    for seen in await reader.now(Stream.OBSERVED, synced_filter()):
         snapshot.apply(seen)
     check_cluster(cluster, snapshot.synced)

@@ -10,7 +10,7 @@ import yaml
 from services.ctl.connect.reader import nats_url_of, open_reader, utc_now
 from services.ctl.get.command import read
 from services.ctl.get.resources import resource_named
-from shared.contracts.subjects import synced_filter
+from shared.contracts.subjects import Stream, synced_filter
 from shared.runtime.command import CommandError
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -60,7 +60,7 @@ def clusters(*, url: str | None, directory: Path) -> list[str]:
 
     async def found() -> list[str]:
         async with asyncio.timeout(PATIENCE_SECONDS), open_reader(url, directory) as reader:
-            return sorted((await read(reader, [("OBSERVED", synced_filter())])).synced)
+            return sorted((await read(reader, [(Stream.OBSERVED, synced_filter())])).synced)
 
     try:
         return asyncio.run(found())

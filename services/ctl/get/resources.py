@@ -17,7 +17,7 @@ from shared.contracts.kube.ages import age
 from shared.contracts.kube.bodies import labels_of, spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.queue_specs import flavor_names
-from shared.contracts.subjects import observed_filter, subject_pattern, synced_filter
+from shared.contracts.subjects import Stream, observed_filter, subject_pattern, synced_filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def _from_views(*logs: str, kinds_: tuple[Kind, ...] = ()) -> Inputs:
     def inputs(cluster: str | None, namespace: str | None) -> list[tuple[str, str]]:
         of_logs = [(log, _FILTERS[log](cluster, namespace)) for log in logs]
         of_kinds = [
-            ("OBSERVED", observed_filter(kind, cluster=cluster, namespace=namespace))
+            (Stream.OBSERVED, observed_filter(kind, cluster=cluster, namespace=namespace))
             for kind in kinds_
         ]
         return [*of_logs, *of_kinds]
@@ -93,12 +93,12 @@ def _from_views(*logs: str, kinds_: tuple[Kind, ...] = ()) -> Inputs:
 
 
 _FILTERS: Final[dict[str, Callable[[str | None, str | None], str]]] = {
-    "WORKLOADS": lambda cluster, namespace: subject_pattern("workload", cluster, namespace),
-    "ADMISSIONS": lambda cluster, namespace: subject_pattern("admission", cluster, namespace),
-    "QUEUES": lambda cluster, namespace: subject_pattern("queue", cluster, namespace),
-    "HOSTS": lambda cluster, _: subject_pattern("*", cluster),
-    "SPOKES": lambda cluster, _: subject_pattern("spoke", cluster),
-    "OBSERVED": lambda _cluster, _namespace: synced_filter(),
+    Stream.WORKLOADS: lambda cluster, namespace: subject_pattern("workload", cluster, namespace),
+    Stream.ADMISSIONS: lambda cluster, namespace: subject_pattern("admission", cluster, namespace),
+    Stream.QUEUES: lambda cluster, namespace: subject_pattern("queue", cluster, namespace),
+    Stream.HOSTS: lambda cluster, _: subject_pattern("*", cluster),
+    Stream.SPOKES: lambda cluster, _: subject_pattern("spoke", cluster),
+    Stream.OBSERVED: lambda _cluster, _namespace: synced_filter(),
 }
 
 
@@ -341,8 +341,8 @@ RESOURCES: Final = (
         namespaced=True,
         columns=_columns(*WORKLOAD_COLUMNS),
         inputs=_from_views(
-            "WORKLOADS",
-            "ADMISSIONS",
+            Stream.WORKLOADS,
+            Stream.ADMISSIONS,
             kinds_=(kinds.WORKLOAD, kinds.LOCAL_QUEUE, kinds.CLUSTER_QUEUE),
         ),
         rows=_workloads,
@@ -356,7 +356,7 @@ RESOURCES: Final = (
             *("NAME", "COHORT", "PENDING", "ADMITTED", "STATE", "USED/QUOTA", "AGE"),
             *("+STRATEGY", "+RESERVING", "+STOP POLICY", "+REASON"),
         ),
-        inputs=_from_views("QUEUES", kinds_=(kinds.CLUSTER_QUEUE,)),
+        inputs=_from_views(Stream.QUEUES, kinds_=(kinds.CLUSTER_QUEUE,)),
         rows=_objects(kinds.CLUSTER_QUEUE, _cluster_queue, add=True),
     ),
     Resource(
@@ -368,7 +368,7 @@ RESOURCES: Final = (
             *("NAME", "CLUSTERQUEUE", "PENDING", "ADMITTED", "STATE", "USED", "AGE"),
             *("+RESERVING", "+STOP POLICY", "+REASON"),
         ),
-        inputs=_from_views("QUEUES", kinds_=(kinds.LOCAL_QUEUE,)),
+        inputs=_from_views(Stream.QUEUES, kinds_=(kinds.LOCAL_QUEUE,)),
         rows=_objects(kinds.LOCAL_QUEUE, _local_queue, add=True),
     ),
     Resource(
@@ -398,7 +398,7 @@ RESOURCES: Final = (
             *("NAME", "PLATFORM", "PROVIDER", "STATE", "TASKRUNS", "AGE"),
             *("+ADDRESS", "+TASKRUN NAMES"),
         ),
-        inputs=_from_views("HOSTS"),
+        inputs=_from_views(Stream.HOSTS),
         rows=_hosts,
     ),
     Resource(
@@ -410,7 +410,7 @@ RESOURCES: Final = (
             *("NAME", "CONNECTED", "OFFERED", "CHOSEN", "WITHDRAWING", "LATENCY", "AGE"),
             *("+FAILURES", "+FREE", "+SYNCED", "+WHY"),
         ),
-        inputs=_from_views("SPOKES", "OBSERVED", kinds_=(kinds.MULTIKUEUE_CLUSTER,)),
+        inputs=_from_views(Stream.SPOKES, Stream.OBSERVED, kinds_=(kinds.MULTIKUEUE_CLUSTER,)),
         rows=_spokes,
     ),
 )

@@ -17,7 +17,7 @@ from shared.contracts import rpc
 from shared.contracts.kube import names
 from shared.contracts.kube.ages import age, duration, instant
 from shared.contracts.reasons import HOPELESS, NEVER, NOT_WAITING
-from shared.contracts.subjects import subject_pattern
+from shared.contracts.subjects import Stream, subject_pattern
 from shared.runtime.command import CommandError, Exit
 
 ANSWER_SECONDS: Final = 5.0
@@ -100,7 +100,7 @@ async def add_preemptors(reader: StreamReader, items: list[Json]) -> None:
         pattern = subject_pattern("admission", *place)
         try:
             async with asyncio.timeout(LOG_SECONDS):
-                decisions = await reader.valid(await reader.replay("ADMISSIONS", pattern))
+                decisions = await reader.valid(await reader.replay(Stream.ADMISSIONS, pattern))
         except (StreamReaderError, TimeoutError):  # Who may ask may not always read the log.
             return
         found = preemptions(decisions)

@@ -13,17 +13,17 @@ from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import instant
 from shared.contracts.kube.conditions import conditions_of
 from shared.contracts.kube.kinds import TASK_RUN
-from shared.contracts.subjects import observed_filter, subject_filter, subject_pattern
+from shared.contracts.subjects import Stream, observed_filter, subject_filter, subject_pattern
 from shared.runtime.command import CommandError, Exit
 
 TRACEPARENT: Final = "traceparent"
 """The header. It repeats `shared.contracts.messages.base`, whose import would cost more time than this
 module."""
 
-WORKLOAD_LOGS: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
+WORKLOAD_LOGS: Final = (Stream.ADMISSIONS, Stream.CHECKS, Stream.DISPATCHES, Stream.OUTCOMES)
 """Logs whose subject names the workload in its fifth token."""
 
-BEGINNINGS: Final = ("WORKLOADS", "ADMISSIONS", "OUTCOMES")
+BEGINNINGS: Final = (Stream.WORKLOADS, Stream.ADMISSIONS, Stream.OUTCOMES)
 """Logs from which quota deletes old messages when they are nearly full: of ended workloads, or of a long
 history."""
 
@@ -33,14 +33,14 @@ CUT: Final = "older messages were deleted"
 
 STARTS: Final = subject_filter("history")
 
-_WHAT_OF_LOG: Final = {
-    "OBSERVED": "observed",
-    "WORKLOADS": "workload",
-    "ADMISSIONS": "admission",
-    "CHECKS": "check",
-    "DISPATCHES": "dispatch",
-    "OUTCOMES": "outcome",
-    "HOSTS": "host",
+_WHAT_OF_LOG: Final[Mapping[str, str]] = {
+    Stream.OBSERVED: "observed",
+    Stream.WORKLOADS: "workload",
+    Stream.ADMISSIONS: "admission",
+    Stream.CHECKS: "check",
+    Stream.DISPATCHES: "dispatch",
+    Stream.OUTCOMES: "outcome",
+    Stream.HOSTS: "host",
 }
 
 
@@ -91,7 +91,9 @@ async def show_history(
 
 async def _starts(reader: StreamReader) -> dict[str, Body]:
     """Log to what quota says of its beginning."""
-    return {str(seen.body.get("log")): seen.body for seen in await reader.now("QUEUES", STARTS)}
+    return {
+        str(seen.body.get("log")): seen.body for seen in await reader.now(Stream.QUEUES, STARTS)
+    }
 
 
 def lost_beginning(events: Iterable[Event], starts: Mapping[str, Body]) -> list[str]:
@@ -138,18 +140,18 @@ async def history(reader: StreamReader, namespace: str, name: str) -> list[Event
     jobs: dict[str, None] = {name: None}
     events: list[Event] = []
     for message in await reader.replay(
-        "WORKLOADS", subject_pattern("workload", namespace=namespace)
+        Stream.WORKLOADS, subject_pattern("workload", namespace=namespace)
     ):
         owner = (message.body.get("owner") or {}).get("name")
         if name in {message.body.get("name"), owner}:
             workloads[message.body["name"]] = None
             if owner:
                 jobs[owner] = None
-            events.append(_event("WORKLOADS", message))
+            events.append(_event(Stream.WORKLOADS, message))
     objects = dict.fromkeys((*jobs, *workloads))
     found: list[tuple[str, Seen]] = []
     for log, filters in {
-        "OBSERVED": [
+        Stream.OBSERVED: [
             f"{subject_pattern('observed', namespace=namespace, name=each)}.*" for each in objects
         ],
         **{
@@ -167,13 +169,15 @@ async def history(reader: StreamReader, namespace: str, name: str) -> list[Event
 
 def _workload_subject(log: str, namespace: str, workload: str) -> str:
     subject = subject_pattern(_WHAT_OF_LOG[log], namespace=namespace, name=workload)
-    return f"{subject}.>" if log == "CHECKS" else subject
+    return f"{subject}.>" if log == Stream.CHECKS else subject
 
 
 async def _hosts(reader: StreamReader, namespace: str, jobs: tuple[str, ...]) -> list[Event]:
     """Machines of the TaskRuns whose owner is the job."""
     owned: dict[str, None] = {}
-    for message in await reader.replay("OBSERVED", observed_filter(TASK_RUN, namespace=namespace)):
+    for message in await reader.replay(
+        Stream.OBSERVED, observed_filter(TASK_RUN, namespace=namespace)
+    ):
         metadata = (message.body.get("object") or {}).get("metadata") or {}
         owners = metadata.get("ownerReferences") or []
         if any(owner.get("name") in jobs for owner in owners):
@@ -181,7 +185,9 @@ async def _hosts(reader: StreamReader, namespace: str, jobs: tuple[str, ...]) ->
     if not owned:
         return []
     filters = [subject_pattern("host", namespace=namespace, name=name) for name in owned]
-    return [_event("HOSTS", message) for message in await reader.replay("HOSTS", *filters)]
+    return [
+        _event(Stream.HOSTS, message) for message in await reader.replay(Stream.HOSTS, *filters)
+    ]
 
 
 def _event(log: str, message: Seen, *, void: bool = False) -> Event:

@@ -23,7 +23,7 @@ from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.kube.names import OPERATOR_NAMESPACE, slot_resource
 from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.multi_platform import AWS_ADDRESSES, HOST_CONFIG
-from shared.contracts.subjects import observed_filter, subject_filter
+from shared.contracts.subjects import Stream, observed_filter, subject_filter
 
 LOCAL_SLOTS: Final = 1000
 """Builds in the pod itself need no machine, so this is more than anybody starts."""
@@ -173,8 +173,10 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
 async def show_hosts(url: str | None, directory: Path) -> None:
     """Print the platforms of every cluster that has a host-config or machines."""
     async with open_reader(url, directory) as reader:
-        machines = await reader.now("HOSTS", subject_filter("host"), subject_filter("platform"))
-        config_maps = await reader.now("OBSERVED", observed_filter(CONFIG_MAP))
+        machines = await reader.now(
+            Stream.HOSTS, subject_filter("host"), subject_filter("platform")
+        )
+        config_maps = await reader.now(Stream.OBSERVED, observed_filter(CONFIG_MAP))
     records: list[PlatformState] = []
     host_states: list[HostState] = []
     for seen in machines:

@@ -11,7 +11,7 @@ from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table, coloured
 from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
-from shared.contracts.subjects import subject_pattern
+from shared.contracts.subjects import Stream, subject_pattern
 from shared.runtime.command import CommandError, Exit
 
 Json = dict[str, Any]
@@ -90,7 +90,7 @@ async def _names(reader: StreamReader, workload: tuple[str, str]) -> set[str]:
     return {
         str(message.body["name"])
         for message in await reader.replay(
-            "WORKLOADS", subject_pattern("workload", namespace=namespace)
+            Stream.WORKLOADS, subject_pattern("workload", namespace=namespace)
         )
         if name in {message.body["name"], (message.body.get("owner") or {}).get("name")}
     }
@@ -102,13 +102,13 @@ async def _read(
     """The preemptions that were asked for. Raises `CommandError` for a workload that no log knows."""
     if workload is None:
         filters = [subject_pattern("admission", namespace=namespace)]
-        return preemptions(await reader.valid(await reader.replay("ADMISSIONS", *filters)))
+        return preemptions(await reader.valid(await reader.replay(Stream.ADMISSIONS, *filters)))
     names = await _names(reader, workload)
     filters = [
         subject_pattern("admission", namespace=workload[0], name=name)
         for name in sorted(names | {workload[1]})
     ]
-    decisions = await reader.replay("ADMISSIONS", *filters)
+    decisions = await reader.replay(Stream.ADMISSIONS, *filters)
     if not (names or decisions):
         raise CommandError(
             "/".join(workload),

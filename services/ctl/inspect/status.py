@@ -19,18 +19,18 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.ages import age
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.reasons import PENDING_EVALUATION
-from shared.contracts.subjects import observed_filter, subject_filter
+from shared.contracts.subjects import Stream, observed_filter, subject_filter
 from shared.runtime.command import Exit
 
 SHOWN_MAX: Final = 5
 """Rows of each part: it is one screen."""
 
 _INPUTS: Final = (
-    ("WORKLOADS", subject_filter("workload")),
-    ("ADMISSIONS", subject_filter("admission")),
-    ("QUEUES", subject_filter("queue")),
-    ("OBSERVED", observed_filter(kinds.CLUSTER_QUEUE)),
-    ("OBSERVED", observed_filter(kinds.LOCAL_QUEUE)),
+    (Stream.WORKLOADS, subject_filter("workload")),
+    (Stream.ADMISSIONS, subject_filter("admission")),
+    (Stream.QUEUES, subject_filter("queue")),
+    (Stream.OBSERVED, observed_filter(kinds.CLUSTER_QUEUE)),
+    (Stream.OBSERVED, observed_filter(kinds.LOCAL_QUEUE)),
 )
 
 

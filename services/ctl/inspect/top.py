@@ -14,7 +14,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.kube.queue_specs import quotas_of
-from shared.contracts.subjects import observed_filter, subject_pattern
+from shared.contracts.subjects import Stream, observed_filter, subject_pattern
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,8 +54,8 @@ class QueueLine:
 async def top(*, once: bool, seconds: float, url: str | None, directory: Path) -> None:
     """Show the queues; on a terminal repeatedly, until Ctrl-C."""
     inputs = [
-        ("QUEUES", subject_pattern("queue", namespace="")),
-        ("OBSERVED", observed_filter(kinds.CLUSTER_QUEUE)),
+        (Stream.QUEUES, subject_pattern("queue", namespace="")),
+        (Stream.OBSERVED, observed_filter(kinds.CLUSTER_QUEUE)),
     ]
     async with open_reader(url, directory) as reader:
         if once or not sys.stdout.isatty():

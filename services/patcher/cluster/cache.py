@@ -17,7 +17,7 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import observed_filter, subject_filter
+from shared.contracts.subjects import Stream, observed_filter, subject_filter
 from shared.integrations import INTEGRATIONS, Integration, Integrations, queue_of
 from shared.integrations.groups import Groups
 from shared.telemetry import probes
@@ -55,7 +55,7 @@ class ObjectCache:
         """Called for each observed object of a kind with a scheduling gate."""
 
         self.integrations_changed = asyncio.Event()
-        self._unread = {"OBSERVED", "WORKLOADS", "ADMISSIONS"}
+        self._unread = {Stream.OBSERVED, Stream.WORKLOADS, Stream.ADMISSIONS}
         """Streams of which the stored messages are not read yet."""
 
     def not_synced(self) -> str | None:
@@ -172,7 +172,7 @@ class ObjectCache:
             admission = self._keep_newer(entry, admission)
         else:
             admission = known[1]
-        ended = admission.state == "released" and "WORKLOADS" not in self._unread
+        ended = admission.state == "released" and Stream.WORKLOADS not in self._unread
         if ended and self.workload(admission.namespace, admission.name) is None:
             self._admissions.pop(entry.subject, None)
 
@@ -211,11 +211,11 @@ class ObjectCache:
 
     async def run_workloads(self) -> None:
         """Follow the workload states until cancelled."""
-        await self._follow("WORKLOADS", "workload", self._on_workload)
+        await self._follow(Stream.WORKLOADS, "workload", self._on_workload)
 
     async def run_admissions(self) -> None:
         """Follow the admissions until cancelled."""
-        await self._follow("ADMISSIONS", "admission", self._on_admission)
+        await self._follow(Stream.ADMISSIONS, "admission", self._on_admission)
 
     async def until_log_lost(self) -> None:
         """Raise `LogChangedError` once a log lacks what this process has published (ADR 101)."""

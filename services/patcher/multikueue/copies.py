@@ -35,6 +35,7 @@ from shared.contracts.messages.spokes import (
     prebuilt_workload_of,
 )
 from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import Stream
 from shared.integrations import Integrations
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 from shared.telemetry import probes
@@ -160,7 +161,7 @@ class CopyReconciler:
             "dispatch", self._cluster, metadata["namespace"], prebuilt_workload_of(job)
         )
         try:
-            dispatch = read(await self._bus.latest("DISPATCHES", subject), Dispatch)
+            dispatch = read(await self._bus.latest(Stream.DISPATCHES, subject), Dispatch)
         except BusError as error:
             raise LaterError(f"cannot ask for the order: {error}") from error
         chosen = dispatch if dispatch is not None and dispatch.state == "chosen" else None
@@ -263,7 +264,7 @@ class CopyReconciler:
         """True if the log has the end of this copy. An earlier process may have reported it."""
         subject = subjects.join("copy", self._cluster, dispatch.namespace, dispatch.name)
         try:
-            last = read(await self._bus.latest("DISPATCHES", subject, current=True), CopyState)
+            last = read(await self._bus.latest(Stream.DISPATCHES, subject, current=True), CopyState)
         except BusError as error:
             raise LaterError(f"cannot ask what was reported: {error}") from error
         return last is not None and last.number == dispatch.number and last.ended is not None

@@ -16,6 +16,7 @@ from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.messages.dispatches import Dispatch
+from shared.contracts.subjects import Stream
 from shared.integrations import Integrations
 from shared.kube.port import Kube, NotFoundError, RefusedError
 
@@ -44,7 +45,10 @@ class PriorityUpdater:
     async def _is_latest(self, dispatch: Dispatch) -> bool:
         """Compare with the log: a late or repeated order must not replace a newer class."""
         try:
-            return read(await self.bus.latest("DISPATCHES", dispatch.subject), Dispatch) == dispatch
+            return (
+                read(await self.bus.latest(Stream.DISPATCHES, dispatch.subject), Dispatch)
+                == dispatch
+            )
         except BusError as error:
             raise LaterError(f"cannot ask for the order: {error}") from error
 

@@ -21,6 +21,7 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.reasons import CHECK_RESET
 from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import Stream
 
 log = structlog.get_logger(__name__)
 
@@ -170,7 +171,7 @@ class CheckStates:
         for service in (*dict.fromkeys(ANSWERED_BY.values()), ""):
             if controller is None or may_answer(controller, service):
                 subject = subjects.join("check", *names, detail=service or None)
-                if (entry := await self._bus.latest("CHECKS", subject)) is not None:
+                if (entry := await self._bus.latest(Stream.CHECKS, subject)) is not None:
                     return read(entry, CheckState)
         return None
 

@@ -30,6 +30,7 @@ from shared.contracts import subjects
 from shared.contracts.messages.hosts import OneTimeKey
 from shared.contracts.multi_platform import OTP_CA_KEY, OTP_KEY, OTP_SERVER_KEY
 from shared.contracts.seal import Entropy
+from shared.contracts.subjects import Stream
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +117,7 @@ class OneTimeKeyStore:
         subject = OneTimeKey(
             cluster=self._cluster, id=_id(password), state="waiting", expires_at=now, at=now
         ).subject
-        entry = await self._bus.latest("KEYS", subject)
+        entry = await self._bus.latest(Stream.KEYS, subject)
         state = read(entry, OneTimeKey)
         if entry is None or state is None or state.state == "delivered" or now >= state.expires_at:
             raise UnknownPasswordError
@@ -166,7 +167,7 @@ class OneTimeKeyStore:
             if state.state != "delivered":
                 ended = _in_state(state, "delivered", at=self._now())
                 sequence = await self._bus.publish(ended, expect_subject=sequence)
-            await self._bus.purge("KEYS", state.subject, up_to=sequence)
+            await self._bus.purge(Stream.KEYS, state.subject, up_to=sequence)
         except FencedError:
             log.info("a key was fetched again before it was forgotten", id=state.id)
 

@@ -36,9 +36,6 @@ from shared.contracts.reasons import PENDING_EVALUATION
 from shared.contracts.refs import WorkloadRef
 from shared.settings.configuration import Configuration
 
-INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
-"""Streams in the order in which a new replica applies them, as a new leader does."""
-
 CLAIMS: Final = "WaitingForPreemptedWorkloads"
 _FOUND_BY_CYCLES: Final = frozenset({CLAIMS, "WaitingForQuota"})
 """Reasons that only a scheduling cycle finds; without cycles the engine would expect an admission."""

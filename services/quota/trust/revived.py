@@ -19,12 +19,12 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import workload_of
+from shared.contracts.subjects import Stream, workload_of
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
-STREAMS: Final = ("WORKLOADS", "ADMISSIONS")
+STREAMS: Final = (Stream.WORKLOADS, Stream.ADMISSIONS)
 """Logs in the order in which they are looked at: the end of a workload ends its decision, too."""
 
 BATCH: Final = 100

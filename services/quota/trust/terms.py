@@ -16,7 +16,7 @@ from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission, Term
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import workload_of
+from shared.contracts.subjects import Stream, workload_of
 from shared.telemetry import probes
 
 AHEAD_SECONDS_MAX: Final = 3_600
@@ -36,14 +36,14 @@ def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime, *, above: int) 
     """
     entries = list(inbox)
     present = int(now.timestamp())
-    decided = (_term_of(entry) for stream, entry in entries if stream == "ADMISSIONS")
+    decided = (_term_of(entry) for stream, entry in entries if stream == Stream.ADMISSIONS)
     known = max(present - 1, *decided, 0)
     probes.TERM_UNREAD.fired += above > known
     highest = max(known, above)
     outcomes = [
         outcome
         for stream, entry in entries
-        if stream == "OUTCOMES"
+        if stream == Stream.OUTCOMES
         and (outcome := ruling_in(entry, Outcome)) is not None
         and outcome.term > highest
     ]
@@ -53,7 +53,7 @@ def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime, *, above: int) 
     states = {
         ref: entry
         for stream, entry in entries
-        if stream == "WORKLOADS" and (ref := workload_of(entry.subject)) in named
+        if stream == Stream.WORKLOADS and (ref := workload_of(entry.subject)) in named
     }
     for outcome in outcomes:
         if outcome.term > present + AHEAD_SECONDS_MAX:
@@ -73,6 +73,6 @@ def next_term(inbox: Iterable[tuple[str, Entry]], now: datetime, *, above: int) 
 
 def _term_of(entry: Entry) -> int:
     """The term in an entry of `ADMISSIONS`; 0 if it cannot be read."""
-    kind = message_type("ADMISSIONS", entry.subject)
+    kind = message_type(Stream.ADMISSIONS, entry.subject)
     message = ruling_in(entry, Admission) if kind is Admission else ruling_in(entry, Term)
     return message.term if message is not None else 0

@@ -13,19 +13,32 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import Stream
 
 R = TypeVar("R", bound=Message)
+
+INPUTS: Final = (
+    Stream.OBSERVED,
+    Stream.ADMISSIONS,
+    Stream.WORKLOADS,
+    Stream.CHECKS,
+    Stream.OUTCOMES,
+)
+"""Streams in the order in which a new leader applies them, and a new replica.
+
+Admissions come before workloads, so that a job that runs with an admission is not unplanned.
+"""
 
 TERM_SUBJECT: Final = subjects.join("term", "quota")
 
 HIDING: Final[Mapping[str, tuple[type[Message], ...]]] = {
-    "OBSERVED": (Observed, Synced),
-    "CHECKS": (CheckState,),
-    "OUTCOMES": (Outcome,),
+    Stream.OBSERVED: (Observed, Synced),
+    Stream.CHECKS: (CheckState,),
+    Stream.OUTCOMES: (Outcome,),
 }
 """Inputs whose last readable message counts for a new leader, behind one that nobody can read."""
 
-OF_ANY_RELEASE: Final = frozenset({"ADMISSIONS", "CHECKS", "OUTCOMES"})
+OF_ANY_RELEASE: Final = frozenset({Stream.ADMISSIONS, Stream.CHECKS, Stream.OUTCOMES})
 """Inputs that count whatever release wrote them: who leads, who holds quota, who may run, who has stopped.
 
 Nobody says them again, and what runs by an answer that quota cannot read would be stopped. An outcome frees
@@ -36,15 +49,15 @@ only what quota sees stopped.
 def message_type(stream: str, subject: str) -> type[Message]:
     """The type of the messages that `stream` carries on `subject`."""
     match stream:
-        case "OBSERVED":
+        case Stream.OBSERVED:
             return Synced if subjects.is_synced(subject) else Observed
-        case "ADMISSIONS":
+        case Stream.ADMISSIONS:
             return Term if subject == TERM_SUBJECT else Admission
-        case "WORKLOADS":
+        case Stream.WORKLOADS:
             return WorkloadState
-        case "CHECKS":
+        case Stream.CHECKS:
             return CheckState
-        case "OUTCOMES":
+        case Stream.OUTCOMES:
             return Outcome
         case _:
             raise AssertionError(f"{stream} is no input")

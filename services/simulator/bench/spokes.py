@@ -27,6 +27,7 @@ from shared.contracts.kube.bodies import Body
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.simulation import DURATION
+from shared.contracts.subjects import Stream
 from shared.integrations import JOB
 from shared.testing.world.world import World
 
@@ -187,14 +188,14 @@ def _read(system: MultiClusterSystem, gauge: _Gauge, result: Result, total: int)
         system.world.now().timestamp() - system.world.loop.time(),
     )
     reserved: dict[str, float] = {}
-    for stored in streams["ADMISSIONS"].messages.values():
+    for stored in streams[Stream.ADMISSIONS].messages.values():
         if stored.headers.get(TYPE) != Admission.type:
             continue
         admission = Admission.decode(stored.data)
         if admission.cluster == CLUSTER and admission.state == "reserved":
             reserved.setdefault(admission.name, stored.time.timestamp() - epoch)
     jobs: dict[str, str] = {}
-    for stored in streams["DISPATCHES"].messages.values():
+    for stored in streams[Stream.DISPATCHES].messages.values():
         if stored.headers.get(TYPE) == Dispatch.type:
             order = Dispatch.decode(stored.data)
             if order.target is not None:

@@ -15,6 +15,7 @@ from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import Stream
 from shared.integrations import controller_uid, integration_for, queue_of
 
 ROOM_KNOWN: Final = timedelta(seconds=20)
@@ -162,7 +163,7 @@ def priorities_respected(message_logs: MessageLogs) -> list[str]:
     for record, books in _walk(message_logs):
         new = record.message
         is_torn = gaps.lacks_one_before(new)
-        line.advance(new.inputs.get("WORKLOADS", 0))
+        line.advance(new.inputs.get(Stream.WORKLOADS, 0))
         begins = books.increase(new) and books.holder(new) is None and not new.unplanned
         if takeovers.free_before(new, books) is None and begins and not is_torn:
             passed = next(
@@ -369,7 +370,10 @@ def none_admitted_without_room(
         decided = _decided_at(record, term)
         for log, since, until in crowded if given else ():
             known = term.time if term and term.time > since else since + ROOM_KNOWN
-            if log in {"ADMISSIONS", "WORKLOADS", "OUTCOMES"} and known < decided < until:
+            if (
+                log in {Stream.ADMISSIONS, Stream.WORKLOADS, Stream.OUTCOMES}
+                and known < decided < until
+            ):
                 wrong.append(f"{one.ref.path} is given quota while {log} has only room for ends")
     return wrong
 
@@ -441,12 +445,12 @@ def _walk(message_logs: MessageLogs) -> Iterable[tuple[Record[Admission], Judged
     books: dict[str, JudgedQueues] = {}
     index = told = 0
     for record in message_logs.admissions:
-        known = record.message.inputs.get("WORKLOADS", 0)
+        known = record.message.inputs.get(Stream.WORKLOADS, 0)
         while told < len(message_logs.workloads) and message_logs.workloads[told].sequence <= known:
             state = message_logs.workloads[told].message
             books.setdefault(state.cluster, JudgedQueues()).reclaim(state)
             told += 1
-        known = record.message.inputs.get("OBSERVED", 0)
+        known = record.message.inputs.get(Stream.OBSERVED, 0)
         while index < len(message_logs.observed) and message_logs.observed[index].sequence <= known:
             observed = message_logs.observed[index].message
             books.setdefault(observed.cluster, JudgedQueues()).observe(observed)

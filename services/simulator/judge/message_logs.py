@@ -12,10 +12,11 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import Stream
 
 M = TypeVar("M", bound=Message)
 
-LOGS: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "OUTCOMES", "DEAD")
+LOGS: Final = (Stream.OBSERVED, Stream.WORKLOADS, Stream.ADMISSIONS, Stream.OUTCOMES, Stream.DEAD)
 """The streams that are read."""
 
 

@@ -14,6 +14,7 @@ from shared.contracts.reasons import (
     PODS_READY_TIMEOUT,
     REQUEUING_LIMIT_EXCEEDED,
 )
+from shared.contracts.subjects import Stream
 from shared.settings.configuration import WaitForPodsReady
 
 SKEW = timedelta(seconds=1.5)
@@ -83,7 +84,7 @@ def _out_stays_out(message_logs: MessageLogs) -> list[str]:
     states = _KnownStates(message_logs.workloads)
     for before, record in _successive(message_logs):
         one = record.message
-        states.advance(one.inputs.get("WORKLOADS", 0))
+        states.advance(one.inputs.get(Stream.WORKLOADS, 0))
         state = states.of.get(one.uid)
         given = one.state in {"reserved", "admitted"} and before.state not in HOLDING
         if not given or one.unplanned or state is None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from services.simulator.mutants.plant import Mutant
+from shared.contracts.subjects import Stream
 
 FAILOVER: Final = ("failover", "swarm")
 END: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -97,7 +98,7 @@ MUTANTS: Final = (
         name="decisions carry no expected sequence",
         adr=2,
         where="shared.bus.order.fences:Fences.headers",
-        make=without("ADMISSIONS"),
+        make=without(Stream.ADMISSIONS),
         scenarios=FAILOVER,
     ),
     Mutant(
@@ -133,7 +134,13 @@ MUTANTS: Final = (
         name="workloads are read before decisions",
         adr=2,
         where="services.quota.term:INPUTS",
-        make=lambda _original: ("OBSERVED", "WORKLOADS", "CHECKS", "OUTCOMES", "ADMISSIONS"),
+        make=lambda _original: (
+            Stream.OBSERVED,
+            Stream.WORKLOADS,
+            Stream.CHECKS,
+            Stream.OUTCOMES,
+            Stream.ADMISSIONS,
+        ),
         scenarios=FAILOVER,
     ),
     Mutant(

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from services.simulator.mutants.deciding import constant, without
 from services.simulator.mutants.plant import Mutant
+from shared.contracts.subjects import Stream
 
 RELISTS: Final = ("relists", "swarm")
 
@@ -46,7 +47,7 @@ MUTANTS: Final = (
         name="OBSERVED has no fence",
         adr=1,
         where="shared.bus.order.fences:Fences.headers",
-        make=without("OBSERVED"),
+        make=without(Stream.OBSERVED),
         scenarios=RELISTS,
     ),
     Mutant(
@@ -83,7 +84,7 @@ MUTANTS: Final = (
         name="WORKLOADS has no fence",
         adr=1,
         where="shared.bus.order.fences:Fences.headers",
-        make=without("WORKLOADS"),
+        make=without(Stream.WORKLOADS),
         scenarios=("projections", "swarm"),
     ),
     Mutant(

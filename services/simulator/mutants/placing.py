@@ -5,6 +5,7 @@ from typing import Any, Final
 from services.provisioner.store import Store
 from services.simulator.mutants.deciding import constant, without
 from services.simulator.mutants.plant import Mutant
+from shared.contracts.subjects import Stream
 
 
 async def _true(*_args: Any, **_options: Any) -> bool:
@@ -70,7 +71,7 @@ MUTANTS: Final = (
         name="records of platforms have no fence",
         adr=20,
         where="shared.bus.order.fences:Fences.headers",
-        make=without("HOSTS"),
+        make=without(Stream.HOSTS),
         scenarios=("machines",),
     ),
     Mutant(

@@ -8,6 +8,7 @@ from shared.contracts.kube.conditions import PREEMPTED
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part, WorkloadMessage
 from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO, PODS_READY_TIMEOUT
+from shared.contracts.subjects import Stream
 
 AdmissionState = Literal["waiting", "reserved", "admitted", "evicted", "released"]
 
@@ -33,7 +34,7 @@ class PodSetAssignment(Part):
 class Admission(WorkloadMessage):
     """Quota's decision about one workload."""
 
-    stream: ClassVar[str] = "ADMISSIONS"
+    stream: ClassVar[Stream] = Stream.ADMISSIONS
     type: ClassVar[str] = "dev.sluicegate.admission.v1"
 
     uid: str
@@ -153,7 +154,7 @@ class Admission(WorkloadMessage):
 class Term(Message):
     """The start of a leader of the quota service. Its place in the log fences the leader before."""
 
-    stream: ClassVar[str] = "ADMISSIONS"
+    stream: ClassVar[Stream] = Stream.ADMISSIONS
     type: ClassVar[str] = "dev.sluicegate.term.v1"
 
     term: int

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from shared.contracts.kube.numbers import whole_number
 from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import Stream
 
 TRACEPARENT: Final = "traceparent"
 """Header, and suffix of the annotation, that carries the W3C trace context."""
@@ -113,7 +114,7 @@ class Message(Part):
     removing or retyping one needs a new message type.
     """
 
-    stream: ClassVar[str]
+    stream: ClassVar[Stream]
     """The log that keeps it; its view is `<stream>_NOW`."""
 
     type: ClassVar[str]

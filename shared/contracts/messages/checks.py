@@ -8,12 +8,13 @@ from shared.contracts.controllers import CheckService, CheckStatus
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import WorkloadMessage
+from shared.contracts.subjects import Stream
 
 
 class CheckState(WorkloadMessage):
     """The state of one admission check for one workload, as the check's owner publishes it."""
 
-    stream: ClassVar[str] = "CHECKS"
+    stream: ClassVar[Stream] = Stream.CHECKS
     type: ClassVar[str] = "dev.sluicegate.check.v1"
 
     uid: str

@@ -10,12 +10,13 @@ from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import Stream
 
 
 class Dispatch(Message):
     """An order to one spoke about one workload of the hub."""
 
-    stream: ClassVar[str] = "DISPATCHES"
+    stream: ClassVar[Stream] = Stream.DISPATCHES
     type: ClassVar[str] = "dev.sluicegate.dispatch.v1"
 
     spoke: str

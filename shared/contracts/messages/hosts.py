@@ -5,12 +5,13 @@ from typing import ClassVar, Literal
 from shared.contracts import subjects
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part
+from shared.contracts.subjects import Stream
 
 
 class HostState(Message):
     """The state of one TaskRun's host. Never carries key material in plain text."""
 
-    stream: ClassVar[str] = "HOSTS"
+    stream: ClassVar[Stream] = Stream.HOSTS
     type: ClassVar[str] = "dev.sluicegate.host.v1"
 
     cluster: str
@@ -128,7 +129,7 @@ class PlatformState(Message):
     give the last slot away. `HostState` follows from it. It is never deleted: platforms are few.
     """
 
-    stream: ClassVar[str] = "HOSTS"
+    stream: ClassVar[Stream] = Stream.HOSTS
     type: ClassVar[str] = "dev.sluicegate.platform.v1"
 
     cluster: str
@@ -162,7 +163,7 @@ class PlatformState(Message):
 class PlatformOffer(Message):
     """The platforms that builds of a cluster may ask for, from its host configuration."""
 
-    stream: ClassVar[str] = "HOSTS"
+    stream: ClassVar[Stream] = Stream.HOSTS
     type: ClassVar[str] = "dev.sluicegate.platform-offer.v1"
 
     cluster: str
@@ -186,7 +187,7 @@ class PlatformOffer(Message):
 class SealKey(Message):
     """The public key of a cluster's patcher, for which secrets are sealed."""
 
-    stream: ClassVar[str] = "HOSTS"
+    stream: ClassVar[Stream] = Stream.HOSTS
     type: ClassVar[str] = "dev.sluicegate.seal-key.v1"
 
     cluster: str
@@ -204,7 +205,7 @@ class SealKey(Message):
 class OneTimeKey(Message):
     """A private key that can be fetched once. It is encrypted with a password."""
 
-    stream: ClassVar[str] = "KEYS"
+    stream: ClassVar[Stream] = Stream.KEYS
     type: ClassVar[str] = "dev.sluicegate.one-time-key.v1"
 
     cluster: str

@@ -11,6 +11,7 @@ from shared.contracts.kube.moments import Moment
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.base import Message, UndecodableError
 from shared.contracts.refs import ObjectRef
+from shared.contracts.subjects import Stream
 
 GONE: Final = ":gone"
 """End of the message id of a tombstone."""
@@ -19,7 +20,7 @@ GONE: Final = ":gone"
 class ObservedHeader(Message):
     """`Observed` without the object: reading only this saves decoding the object."""
 
-    stream: ClassVar[str] = "OBSERVED"
+    stream: ClassVar[Stream] = Stream.OBSERVED
     type: ClassVar[str] = "dev.sluicegate.observed.v1"
 
     cluster: str
@@ -213,7 +214,7 @@ def _is_owner(owner: Any) -> bool:
 class Synced(Message):
     """Everything that the watcher listed is in the log before this message."""
 
-    stream: ClassVar[str] = "OBSERVED"
+    stream: ClassVar[Stream] = Stream.OBSERVED
     type: ClassVar[str] = "dev.sluicegate.synced.v1"
 
     cluster: str

@@ -6,12 +6,13 @@ from typing import ClassVar, Literal
 from shared.contracts import subjects
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, WorkloadMessage
+from shared.contracts.subjects import Stream
 
 
 class Outcome(WorkloadMessage):
     """The result of a decision that a patcher carried out."""
 
-    stream: ClassVar[str] = "OUTCOMES"
+    stream: ClassVar[Stream] = Stream.OUTCOMES
     type: ClassVar[str] = "dev.sluicegate.outcome.v1"
 
     uid: str
@@ -43,7 +44,7 @@ class Outcome(WorkloadMessage):
 class DeadLetter(Message):
     """A message that a service gave up on, with the reason."""
 
-    stream: ClassVar[str] = "DEAD"
+    stream: ClassVar[Stream] = Stream.DEAD
     type: ClassVar[str] = "dev.sluicegate.dead.v1"
 
     service: str
@@ -75,7 +76,7 @@ class DeadLetter(Message):
 class RetryRequest(Message):
     """An operator's request to a service: handle the newest message of a subject once more."""
 
-    stream: ClassVar[str] = "DEAD"
+    stream: ClassVar[Stream] = Stream.DEAD
     type: ClassVar[str] = "dev.sluicegate.retry.v1"
 
     cluster: str

@@ -5,6 +5,7 @@ from typing import ClassVar, Final, Literal
 from shared.contracts import subjects
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part
+from shared.contracts.subjects import Stream
 
 SHORTENED_MAX: Final = 200
 """Subjects that one `HistoryStart` names: some 20 KiB."""
@@ -29,7 +30,7 @@ class FlavorUsage(Part):
 class QueueStatus(Message):
     """Counts and use of one ClusterQueue or LocalQueue. Published at most once a second for each."""
 
-    stream: ClassVar[str] = "QUEUES"
+    stream: ClassVar[Stream] = Stream.QUEUES
     type: ClassVar[str] = "dev.sluicegate.queue.v1"
 
     cluster: str
@@ -75,7 +76,7 @@ class QueueStatus(Message):
 class CohortShare(Message):
     """Where one Cohort stands beside its siblings. Published at most once a second for each."""
 
-    stream: ClassVar[str] = "QUEUES"
+    stream: ClassVar[Stream] = Stream.QUEUES
     type: ClassVar[str] = "dev.sluicegate.cohort.v1"
 
     cluster: str
@@ -100,7 +101,7 @@ class HistoryStart(Message):
     Earlier messages were deleted to make room.
     """
 
-    stream: ClassVar[str] = "QUEUES"
+    stream: ClassVar[Stream] = Stream.QUEUES
     type: ClassVar[str] = "dev.sluicegate.history.v1"
 
     log: str

@@ -16,6 +16,7 @@ from shared.contracts.kube.names import PREBUILT_WORKLOAD
 from shared.contracts.messages.base import Message, Part, UndecodableError, WorkloadMessage
 from shared.contracts.messages.workloads import JobRef
 from shared.contracts.refs import WorkloadRef
+from shared.contracts.subjects import Stream
 
 SCHEMA: Final = 1
 """Version of the protocol between hub and spoke. It changes only if an older side would misunderstand."""
@@ -67,7 +68,7 @@ def lease_seconds_of(copy: Mapping[str, Any]) -> float | None:
 class Beat(Message):
     """Heartbeat of a spoke's patcher, which reaches the bus."""
 
-    stream: ClassVar[str] = "SPOKES"
+    stream: ClassVar[Stream] = Stream.SPOKES
     type: ClassVar[str] = "dev.sluicegate.beat.v1"
 
     spoke: str
@@ -99,7 +100,7 @@ class Beat(Message):
 class CopyState(Message):
     """What a spoke's patcher reports about its order, when the copy itself cannot tell."""
 
-    stream: ClassVar[str] = "DISPATCHES"
+    stream: ClassVar[Stream] = Stream.DISPATCHES
     type: ClassVar[str] = "dev.sluicegate.copy.v1"
 
     spoke: str
@@ -150,7 +151,7 @@ class CopyState(Message):
 class HubStatus(WorkloadMessage):
     """What the hub's patcher writes about a workload that runs on a spoke."""
 
-    stream: ClassVar[str] = "DISPATCHES"
+    stream: ClassVar[Stream] = Stream.DISPATCHES
     type: ClassVar[str] = "dev.sluicegate.home.v1"
 
     uid: str
@@ -186,7 +187,7 @@ class SpokeCounts(Part):
 class SpokeState(Message):
     """The state of one spoke as the hub knows it: `MultiKueueCluster.status`, and more."""
 
-    stream: ClassVar[str] = "SPOKES"
+    stream: ClassVar[Stream] = Stream.SPOKES
     type: ClassVar[str] = "dev.sluicegate.spoke.v1"
 
     cluster: str
@@ -223,7 +224,7 @@ class SpokeState(Message):
 class CheckCondition(Message):
     """Whether an AdmissionCheck of the hub can be used: the condition `Active` of its status."""
 
-    stream: ClassVar[str] = "SPOKES"
+    stream: ClassVar[Stream] = Stream.SPOKES
     type: ClassVar[str] = "dev.sluicegate.standing.v1"
 
     cluster: str
@@ -244,7 +245,7 @@ class CheckCondition(Message):
 class PairState(Message):
     """Why the hub cannot run watcher and patcher of a spoke whose kubeconfig it has."""
 
-    stream: ClassVar[str] = "SPOKES"
+    stream: ClassVar[Stream] = Stream.SPOKES
     type: ClassVar[str] = "dev.sluicegate.pair.v1"
 
     cluster: str

@@ -5,12 +5,13 @@ from typing import ClassVar
 from shared.contracts import subjects
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message
+from shared.contracts.subjects import Stream
 
 
 class Traced(Message):
     """What a collector has accepted. The next tracer continues from here."""
 
-    stream: ClassVar[str] = "TRACES"
+    stream: ClassVar[Stream] = Stream.TRACES
     type: ClassVar[str] = "dev.sluicegate.traced.v1"
 
     ended: int

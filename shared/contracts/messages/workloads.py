@@ -10,6 +10,7 @@ from shared.contracts.controllers import CheckStatus
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Part, WorkloadMessage
+from shared.contracts.subjects import Stream
 
 Phase = Literal["waiting", "running", "finished", "gone"]
 
@@ -119,7 +120,7 @@ class RecordedCheck(Part):
 class WorkloadState(WorkloadMessage):
     """One workload, joined from its job and its Workload object."""
 
-    stream: ClassVar[str] = "WORKLOADS"
+    stream: ClassVar[Stream] = Stream.WORKLOADS
     type: ClassVar[str] = "dev.sluicegate.workload.v1"
 
     uid: str

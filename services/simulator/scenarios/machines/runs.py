@@ -16,6 +16,7 @@ from shared.contracts.messages.admissions import Admission, AdmissionState, PodS
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.multi_platform import PLATFORM_PARAMETER
 from shared.contracts.simulation import DURATION
+from shared.contracts.subjects import Stream
 from shared.testing.world.memory_bus import MemoryBus
 
 CHECK: Final = "machines"
@@ -118,7 +119,7 @@ class Runs:
         deadline = loop.time() + ANSWER_SECONDS
         while loop.time() < deadline:
             subject = subjects.join("check", CLUSTER, NAMESPACE, name, CHECK, detail="provisioner")
-            stored = self._system.server.latest("CHECKS", subject)
+            stored = self._system.server.latest(Stream.CHECKS, subject)
             said = CheckState.decode(stored.data) if stored is not None else None
             if said is not None and said.attempt >= asked and said.state != "Pending":
                 return said.state

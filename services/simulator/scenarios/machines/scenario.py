@@ -39,6 +39,7 @@ from shared.contracts.multi_platform import (
     SECRET_PREFIX,
 )
 from shared.contracts.simulation import DURATION
+from shared.contracts.subjects import Stream
 from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext, World
@@ -322,13 +323,13 @@ class _MachineWorld:
         """Return the latest record of each platform."""
         return [
             PlatformState.decode(stored.data)
-            for stored in self.system.server.view("HOSTS").messages.values()
+            for stored in self.system.server.view(Stream.HOSTS).messages.values()
             if stored.subject.startswith(PLATFORM_SUBJECTS)
         ]
 
     def read_states(self) -> None:
         """Note the host states that are in the log now: it may lose some."""
-        for sequence, stored in self.system.server.streams["HOSTS"].messages.items():
+        for sequence, stored in self.system.server.streams[Stream.HOSTS].messages.items():
             if (
                 stored.subject.startswith(HOST_SUBJECTS)
                 and (sequence, stored.time) not in self._seen
@@ -423,7 +424,7 @@ def _lose_tails(scene: _MachineWorld) -> asyncio.Task[None] | None:
         return None
     services = ("provisioner", "patcher")
     tails = LostTails(
-        scene.system, random, "HOSTS",
+        scene.system, random, Stream.HOSTS,
         services=services, until=FAULT_SECONDS, before_loss=scene.read_states,
     )  # fmt: skip
     return asyncio.create_task(tails.run())

@@ -19,6 +19,7 @@ from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.spokes import SpokeState
+from shared.contracts.subjects import Stream
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext, World
@@ -81,7 +82,7 @@ class MultiClusterSystem:
 
     def reports_lost(self, job: tuple[str, str], spoke: str) -> bool:
         """True if the hub published that the copy of `job` on `spoke` is lost."""
-        said = self.hub.server.streams["CHECKS"].messages.values()
+        said = self.hub.server.streams[Stream.CHECKS].messages.values()
         checks = (
             CheckState.decode(one.data) for one in said if one.headers[TYPE] == CheckState.type
         )
@@ -94,7 +95,7 @@ class MultiClusterSystem:
 
     def reports_silent(self, spoke: str) -> bool:
         """True if the hub published last that it has not heard of a spoke for too long."""
-        stored = self.hub.server.streams["SPOKES"].messages.values()
+        stored = self.hub.server.streams[Stream.SPOKES].messages.values()
         states = [
             SpokeState.decode(one.data) for one in stored if one.headers[TYPE] == SpokeState.type
         ]

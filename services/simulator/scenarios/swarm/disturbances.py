@@ -25,7 +25,7 @@ from shared.contracts.kube.bodies import Metadata
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import PROJECTION_LEASE
+from shared.contracts.subjects import PROJECTION_LEASE, Stream
 from shared.integrations import queue_of
 from shared.kube.port import AlreadyExistsError, ConflictError, NotFoundError
 from shared.testing.world.memory_streams import NoLeaderError, Stored
@@ -35,12 +35,30 @@ LEASES: Final = ("quota", "quota", "quota", PROJECTION_LEASE, "watcher-hub")
 
 PAUSE_SECONDS: Final = (8.0, 50.0)
 FULL_SECONDS: Final = (2.0, 50.0)
-FILLED: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES", "OBSERVED", "CHECKS")
-TRUNCATED: Final = ("OBSERVED", "WORKLOADS", "OUTCOMES", "CHECKS", "ADMISSIONS")
+FILLED: Final = (
+    Stream.ADMISSIONS,
+    Stream.WORKLOADS,
+    Stream.OUTCOMES,
+    Stream.OBSERVED,
+    Stream.CHECKS,
+)
+TRUNCATED: Final = (
+    Stream.OBSERVED,
+    Stream.WORKLOADS,
+    Stream.OUTCOMES,
+    Stream.CHECKS,
+    Stream.ADMISSIONS,
+)
 HELD_SECONDS: Final = (4.5, 12.0)
 """How long the requests of a leader are on their way: about as long as its lease, or longer."""
 
-LAGGING: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
+LAGGING: Final = (
+    Stream.OBSERVED,
+    Stream.ADMISSIONS,
+    Stream.WORKLOADS,
+    Stream.CHECKS,
+    Stream.OUTCOMES,
+)
 LAG_SECONDS: Final = (0.3, 6.0)
 LAGGING_SECONDS: Final = (3.0, 12.0)
 ELECTION_SECONDS: Final = (0.3, 12.0)
@@ -58,8 +76,16 @@ KEPT: Final = 5
 """Newest messages of a log that a truncation leaves."""
 
 GARBAGE: Final = (
-    *("OUTCOMES", "CHECKS", "DISPATCHES", "HOSTS", "WORKLOADS", "QUEUES", "ADMISSIONS"),
-    "OBSERVED",
+    *(
+        Stream.OUTCOMES,
+        Stream.CHECKS,
+        Stream.DISPATCHES,
+        Stream.HOSTS,
+        Stream.WORKLOADS,
+        Stream.QUEUES,
+        Stream.ADMISSIONS,
+    ),
+    Stream.OBSERVED,
 )
 
 

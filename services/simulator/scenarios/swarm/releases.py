@@ -15,9 +15,17 @@ from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import SCHEMA_VERSION, without_schema
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.outcomes import Outcome
+from shared.contracts.subjects import Stream
 from shared.testing.world.memory_streams import Dialect, M
 
-RAISED: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "CHECKS", "OUTCOMES", "QUEUES")
+RAISED: Final = (
+    Stream.OBSERVED,
+    Stream.WORKLOADS,
+    Stream.ADMISSIONS,
+    Stream.CHECKS,
+    Stream.OUTCOMES,
+    Stream.QUEUES,
+)
 FORWARD_SECONDS: Final = (5.0, 50.0)
 BACK_SECONDS: Final = (55.0, 95.0)
 DOWN_SECONDS: Final = (0.1, 4.0)

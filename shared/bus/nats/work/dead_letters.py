@@ -18,6 +18,7 @@ from shared.bus.port import Bus, BusError, Entry, Handler, LaterError, NeverErro
 from shared.contracts import subjects
 from shared.contracts.messages.base import NewerSchemaError, UndecodableError
 from shared.contracts.messages.outcomes import DeadLetter, RetryRequest
+from shared.contracts.subjects import Stream
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +88,7 @@ class RetryHandler:
         A request is never handled at the same time as its object's messages.
         """
         filters = (subjects.retry_filter(service, cluster),)
-        self._bus.work("DEAD", durable, self.on_request, filters=filters, key=self._key)
+        self._bus.work(Stream.DEAD, durable, self.on_request, filters=filters, key=self._key)
 
     def _key(self, entry: Entry) -> str:
         original = replace(entry, subject=_original_of(entry.subject))

@@ -14,6 +14,7 @@ from services.simulator.scenarios.swarm import load
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Metadata
+from shared.contracts.subjects import Stream
 
 LEASE: Final = f"watcher-{CLUSTER}"
 ANOTHER_SECONDS: Final = 2.5
@@ -43,14 +44,14 @@ class LateObservations:
         """Let a watcher lose its lease while its first message about a job is on its way."""
         system, random = self._system, self._random
         holder = system.server.holder(LEASE)
-        if holder is None or system.server.stream("OBSERVED").election:
+        if holder is None or system.server.stream(Stream.OBSERVED).election:
             return
         seconds = random.uniform(*ON_ITS_WAY_SECONDS)
         if random.random() < 1 / 2:
             process = holder.partition(".")[0]
             system.world.links.hold(process, "bus", ways=("request",), seconds=seconds)
         else:
-            system.server.elect("OBSERVED", seconds=seconds)
+            system.server.elect(Stream.OBSERVED, seconds=seconds)
         await asyncio.sleep(BEFORE_SECONDS)
         self._number += 1
         job = await system.kube.create(kinds.JOB, load.burst_job(self._number, random))

@@ -19,9 +19,10 @@ from services.simulator.scenarios.swarm.moments.admissions import follow_admissi
 from services.simulator.scenarios.system import System
 from shared.bus.streams import view_of
 from shared.contracts.kube.bodies import Metadata
+from shared.contracts.subjects import Stream
 from shared.testing.world.connection import Deposed
 
-LED: Final = ("ADMISSIONS", "WORKLOADS", "OUTCOMES", "OBSERVED", "CHECKS")
+LED: Final = (Stream.ADMISSIONS, Stream.WORKLOADS, Stream.OUTCOMES, Stream.OBSERVED, Stream.CHECKS)
 SUCCEEDED_SECONDS: Final = (2.5, 4.5)
 """After which others lead what a server led that is cut off."""
 
