@@ -89,14 +89,14 @@ async def show_history(
     print("\n".join(lines))
 
 
-async def _starts(reader: StreamReader) -> dict[str, Body]:
+async def _starts(reader: StreamReader) -> dict[str, MessageBody]:
     """Log to what quota says of its beginning."""
     return {
         str(seen.body.get("log")): seen.body for seen in await reader.now(Stream.QUEUES, STARTS)
     }
 
 
-def lost_beginning(events: Iterable[Event], starts: Mapping[str, Body]) -> list[str]:
+def lost_beginning(events: Iterable[Event], starts: Mapping[str, MessageBody]) -> list[str]:
     """A line if older messages about the workload were deleted, though it lived, or may have been."""
     deleted: dict[str, None] = {}
     doubtful: dict[str, None] = {}
@@ -114,7 +114,7 @@ def lost_beginning(events: Iterable[Event], starts: Mapping[str, Body]) -> list[
     return []
 
 
-async def _beginning(reader: StreamReader, started: Mapping[str, Body]) -> str:
+async def _beginning(reader: StreamReader, started: Mapping[str, MessageBody]) -> str:
     """Where the logs begin, in words: by age, or because quota made room in a log that was nearly full."""
     parts = []
     for log in BEGINNINGS:
