@@ -9,7 +9,7 @@ from shared.contracts.kube.quantities import parse_quantity
 from tests.attacks.field import TENANT, Act, Field
 from tests.attacks.ground import BreachError
 from tests.conformance.seeds.stage import pool
-from tests.simulation.test_ml_kinds import serve
+from tests.simulation.kinds.test_ml_kinds import serve
 
 _SHELF: Final = "shelf"
 _QUOTA: Final = {"cpu": 3, "memory": "16Gi"}

@@ -21,9 +21,9 @@ from shared.settings.configuration import Configuration
 from shared.testing.world.world import World
 from tests.attacks.ground import BreachError
 from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool
-from tests.simulation.pods import PODS as PODS_WAIT
-from tests.simulation.pods import is_gated, opened, pod
-from tests.simulation.test_integrations import job_set
+from tests.simulation.kinds.pods import PODS as PODS_WAIT
+from tests.simulation.kinds.pods import is_gated, opened, pod
+from tests.simulation.kinds.test_integrations import job_set
 
 TENANT, OTHERS = "team-a", "team-b"
 SERVICES: Final = ("watcher", "classifier", "quota", "patcher")

@@ -10,8 +10,8 @@ from shared.contracts.simulation import DURATION
 from tests.attacks.field import TENANT, Act, Field
 from tests.attacks.ground import BreachError
 from tests.conformance.seeds.stage import pool
-from tests.simulation.machine_park import Park, dynamic
-from tests.simulation.test_machine_slots import build
+from tests.simulation.machines.machine_park import Park, dynamic
+from tests.simulation.machines.test_machine_slots import build
 
 PLATFORM: Final = "linux/arm64"
 RESOURCE: Final = "linux-arm64"

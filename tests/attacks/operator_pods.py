@@ -12,7 +12,7 @@ from shared.contracts.simulation import DURATION
 from tests.attacks.field import OTHERS, TENANT, Act, Field, restarted
 from tests.attacks.ground import BreachError
 from tests.conformance.seeds.stage import job, pool
-from tests.simulation.test_ml_kinds import serve
+from tests.simulation.kinds.test_ml_kinds import serve
 
 _SHELF: Final = "shelf"
 _GRACE_SECONDS: Final = 36_000

@@ -12,7 +12,7 @@ from shared.contracts.kube.names import MANAGED_LABEL, QUEUE
 from shared.kube.port import KubeError
 from tests.attacks.field import OTHERS, POD_QUEUE, TENANT, Act, Field, restarted, work
 from tests.attacks.tenant_writes import START, owned
-from tests.simulation.pods import GROUP, PREFIX, is_gated, member
+from tests.simulation.kinds.pods import GROUP, PREFIX, is_gated, member
 
 _TOTAL: Final = f"{PREFIX}pod-group-total-count"
 _ROLE: Final = f"{PREFIX}role-hash"

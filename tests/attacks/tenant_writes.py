@@ -13,7 +13,7 @@ from shared.contracts.kube.names import (
 )
 from tests.attacks.field import OTHERS, TENANT, Field, restarted, work
 from tests.attacks.ground import BreachError
-from tests.simulation.pods import GATE
+from tests.simulation.kinds.pods import GATE
 
 START: Final[dict[str, Object]] = {
     "Job": {"spec": {"suspend": False}},

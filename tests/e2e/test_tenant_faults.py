@@ -22,7 +22,7 @@ from shared.testing.waiting import eventually
 from tests.conformance.seeds.stage import job, pool
 from tests.e2e.test_kills import kill
 from tests.e2e.test_life_kills import decisions
-from tests.simulation.hostile_input import workload
+from tests.simulation.tenants.hostile_input import workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -1,7 +1,7 @@
 """Names and labels of the systems that dashboards and alerts were made for, and how many series there can be.
 
-Kueue's are held to its list in `tests/unit/quota/test_metrics.py`, but for the three that others than the
-quota service tell.
+Kueue's are held to its list in `tests/unit/quota/metrics/test_metrics.py`, but for the three that others
+than the quota service tell.
 """
 
 import re
@@ -15,8 +15,8 @@ from services.quota.metrics import DecisionMetrics
 from services.reference.metrics import VALUES, declared_metrics
 from tests.monitoring.record import arrivals
 from tests.monitoring.recording import NAME, read
-from tests.unit.quota.kueue_metrics import KUEUE
-from tests.unit.quota.test_metrics import decision, state
+from tests.unit.quota.metrics.kueue_metrics import KUEUE
+from tests.unit.quota.metrics.test_metrics import decision, state
 
 PLATFORM: Final = ("platform",)
 PLACE: Final = ("platform", "taskrun_namespace")

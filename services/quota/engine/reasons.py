@@ -1,7 +1,8 @@
 """Reasons that the engine gives and other services read.
 
 `shared/contracts/reasons.py` has the same under the same names, and says what each means. The engine
-imports the standard library only, so it has its own; `tests/unit/quota/test_shared_reasons.py` compares both.
+imports the standard library only, so it has its own; `tests/unit/quota/engine/test_shared_reasons.py`
+compares both.
 """
 
 from typing import Final

@@ -8,7 +8,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import Stage, pipeline_run, pool, priority, story
-from tests.simulation.machine_park import SERVICES, Park, dynamic
+from tests.simulation.machines.machine_park import SERVICES, Park, dynamic
 
 RULES = Path("deploy/examples/konflux/classifier/config.yaml").read_text()
 """The production configuration of the document, unchanged."""

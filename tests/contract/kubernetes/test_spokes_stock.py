@@ -18,7 +18,7 @@ from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from tests.clock import now
 from tests.contract.kubernetes.stage import DEADLINE_SECONDS, Stage
-from tests.simulation.stock_kueue import PREBUILT, StockSpoke, conditions_of
+from tests.simulation.spokes.stock_kueue import PREBUILT, StockSpoke, conditions_of
 
 
 class Pair:

@@ -14,7 +14,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.testing.builders import observed
-from tests.simulation.futures import admitted, queue, set_up, waiting
+from tests.simulation.forecasts.futures import admitted, queue, set_up, waiting
 from tests.unit.ctl.whatif_objects import GUESSED, NOW, Sluice
 
 

@@ -23,7 +23,7 @@ from shared.kube.port import (
 )
 from shared.testing.world.loop import VirtualLoop
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
-from tests.simulation.test_integrations import CRD, DEFINITIONS
+from tests.simulation.kinds.test_integrations import CRD, DEFINITIONS
 from tests.unit.integrations.gadgets import document, loaded
 from tests.unit.patcher.copy_stage import Spoke, copy, order
 from tests.unit.patcher.stage import NOON

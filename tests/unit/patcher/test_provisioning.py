@@ -15,7 +15,7 @@ from shared.contracts.messages.observed import Synced
 from shared.kube.port import NotFoundError
 from shared.testing.builders import observed_object
 from shared.testing.waiting import eventually
-from tests.simulation.test_provisioning import CHECK, CONFIG, DEFINITION
+from tests.simulation.machines.test_provisioning import CHECK, CONFIG, DEFINITION
 from tests.unit.patcher.stage import NOON, Setup
 
 TAKEN = 'Error creating ProvisioningRequest "wl-capacity-1": the name is taken by another object; delete it'

@@ -1,0 +1,1 @@
+"""Forecasts and explanations, compared with what becomes of a world."""

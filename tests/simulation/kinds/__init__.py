@@ -1,0 +1,1 @@
+"""Worlds of each kind of work, from its creation to its end."""

@@ -1,0 +1,1 @@
+"""Worlds of machines: parks, slots, and checks that order them."""

@@ -1,0 +1,1 @@
+"""Worlds of all faults at once, their judges, and what these find."""

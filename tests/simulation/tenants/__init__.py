@@ -1,0 +1,1 @@
+"""Worlds of tenants who try to run without quota, and of input that nobody should send."""

@@ -1,0 +1,1 @@
+"""What quota counts, under the names that dashboards for Kueue ask for."""
