@@ -21,7 +21,6 @@ from shared.contracts import subjects
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState
 from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
-from shared.contracts.subjects import Stream
 
 log = structlog.get_logger(__name__)
 
@@ -46,18 +45,19 @@ class Handlers:
         """Subscribe each handler. Two messages about one object are never handled at the same time."""
         token = subjects.encode(self.cluster)
         own = (
-            (Stream.WORKLOADS, "workload", self.on_workload, _object_key),
-            (Stream.ADMISSIONS, "admission", self.on_admission, _object_key),
+            ("workload", self.on_workload, _object_key),
+            ("admission", self.on_admission, _object_key),
         )
         handled: dict[str, Retried] = {}
-        for stream, what, handler, key in (
+        for what, handler, key in (
             *(() if self.own_kueue else own),
-            (Stream.HOSTS, "host", self.on_host, None),
-            (Stream.DISPATCHES, "dispatch", self.on_dispatch, _object_key),
-            (Stream.DISPATCHES, "home", self.on_home, None),
-            (Stream.SPOKES, "spoke", self.on_spoke, None),
-            (Stream.SPOKES, "standing", self.on_standing, None),
+            ("host", self.on_host, None),
+            ("dispatch", self.on_dispatch, _object_key),
+            ("home", self.on_home, None),
+            ("spoke", self.on_spoke, None),
+            ("standing", self.on_standing, None),
         ):
+            stream = subjects.STREAM_OF[what]
             filters = (subjects.subject_filter(what, self.cluster),)
             bus.work(stream, f"patcher-{token}-{what}", handler, filters=filters, key=key)
             handled[what] = Retried(stream=stream, handler=handler, key=key)

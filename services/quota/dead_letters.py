@@ -14,11 +14,12 @@ from typing import Final
 
 import structlog
 
+from services.quota.wire.entries import INPUTS
 from shared.bus.follow import read, recall
 from shared.bus.nats.work.dead_letters import Retried, RetryHandler, dead_letter
 from shared.bus.port import Bus, BusError, Entry, LaterError, NeverError
 from shared.contracts.messages.outcomes import DeadLetter, RetryRequest
-from shared.contracts.subjects import Stream, subject_filter
+from shared.contracts.subjects import SORT_OF, subject_filter
 
 log = structlog.get_logger(__name__)
 
@@ -32,15 +33,6 @@ NOT_LEADING_SECONDS: Final = 2.0
 
 WAITING_MAX: Final = 1_000
 """Letters that are kept until the bus takes them, each with its message. More are counted only."""
-
-STREAMS: Final = {
-    "observed": Stream.OBSERVED,
-    "workload": Stream.WORKLOADS,
-    "admission": Stream.ADMISSIONS,
-    "check": Stream.CHECKS,
-    "outcome": Stream.OUTCOMES,
-}
-"""Second token of a subject to its log."""
 
 TryAgain = Callable[[str, Entry], str | None]
 """Applies an entry of a stream once more; returns why it cannot be used, None if it was."""
@@ -122,7 +114,7 @@ def register_retries(
     def handled(stream: str) -> Retried:
         return Retried(stream=stream, handler=lambda entry: handle(stream, entry))
 
-    sorts = {sort: handled(stream) for sort, stream in STREAMS.items()}
+    sorts = {SORT_OF[stream]: handled(stream) for stream in INPUTS}
     RetryHandler(bus=bus, now=now, handled=sorts).register(SERVICE, None, DURABLE)
 
 

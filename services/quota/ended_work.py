@@ -36,18 +36,13 @@ from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.queues import SHORTENED_MAX, HistoryStart
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
-from shared.contracts.subjects import Stream, join, subject_filter, workload_of
+from shared.contracts.subjects import SORT_OF, Stream, join, subject_filter, workload_of
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
 
-STREAMS: Final[Mapping[str, str]] = {
-    Stream.ADMISSIONS: "admission",
-    Stream.OUTCOMES: "outcome",
-    Stream.WORKLOADS: "workload",
-}
-"""Logs in the order in which an ended workload leaves their views; each with the second token of its
-subjects."""
+STREAMS: Final = (Stream.ADMISSIONS, Stream.OUTCOMES, Stream.WORKLOADS)
+"""Logs in the order in which an ended workload leaves their views."""
 
 FORGET_SECONDS: Final = 600.0
 """Age of an end before it leaves the views: a reader without a durable has seen it then."""
@@ -227,11 +222,11 @@ class EndedWork:
         for ref in left:
             self._due[ref] = again
         left = [ref for ref in left if self._is_over(ref)]
-        for stream, what in STREAMS.items():
+        for stream in STREAMS:
             if not left:
                 return
             up_to = self._known_up_to(stream)
-            subjects = {join(what, *ref): ref for ref in left}
+            subjects = {join(SORT_OF[stream], *ref): ref for ref in left}
             swept = await self._bus.sweep(stream, dict.fromkeys(subjects, up_to))
             SWEPT.labels(stream=stream).inc(len(swept))
             left = [ref for subject, ref in subjects.items() if subject in swept]
@@ -255,7 +250,7 @@ class EndedWork:
         if used < TRIM_FROM:
             return
         keep = min(kept for level, kept in NEWEST_KEPT.items() if level <= used)
-        found = await self._bus.long_histories(stream, subject_filter(STREAMS[stream]), most=keep)
+        found = await self._bus.long_histories(stream, subject_filter(SORT_OF[stream]), most=keep)
         for begin in range(0, len(found), BATCH):
             if begin and await self._fullness(stream) <= TRIM_TO:
                 return
@@ -296,7 +291,7 @@ class EndedWork:
 
     async def _trim_ended(self, stream: str, entry: Entry) -> int:
         """Delete the workload of an entry from a log if it is over and in no view; how many messages."""
-        ref = workload_of(entry.subject, STREAMS[stream])
+        ref = workload_of(entry.subject, SORT_OF[stream])
         if ref is None or ref in self._due or not self._is_over(ref):
             return 0
         trimmed = await self._bus.trim(stream, entry.subject, up_to=self._known_up_to(stream))

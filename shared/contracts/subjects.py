@@ -8,6 +8,7 @@ meaning, and a subject near 4 KiB makes the server drop the connection for good.
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -34,6 +35,30 @@ class Stream(StrEnum):
     TRACES = "TRACES"
     DEAD = "DEAD"
 
+
+_SORTS: Final = {
+    Stream.OBSERVED: ("observed",),
+    Stream.WORKLOADS: ("workload",),
+    Stream.ADMISSIONS: ("admission", "term"),
+    Stream.CHECKS: ("check",),
+    Stream.DISPATCHES: ("dispatch", "copy", "home"),
+    Stream.SPOKES: ("spoke", "beat", "standing", "pair"),
+    Stream.HOSTS: ("host", "platform", "offer", "seal"),
+    Stream.KEYS: ("key",),
+    Stream.OUTCOMES: ("outcome",),
+    Stream.QUEUES: ("queue", "cohort", "history"),
+    Stream.TRACES: ("traced",),
+    Stream.DEAD: ("dead", "retry"),
+}
+"""The second tokens of the subjects of each log; first the one that the log is named after."""
+
+STREAM_OF: Final[Mapping[str, Stream]] = {
+    sort: stream for stream, sorts in _SORTS.items() for sort in sorts
+}
+"""The second token of a subject, as `message_sort` returns it, to the log of that subject."""
+
+SORT_OF: Final[Mapping[str, str]] = {stream: sorts[0] for stream, sorts in _SORTS.items()}
+"""A log to the second token of the subjects that it is named after: ``WORKLOADS`` to ``workload``."""
 
 NONE: Final = "_"
 """Stands for "no namespace" or "no name"."""

@@ -23,7 +23,7 @@ from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import Stream, subject_filter
+from shared.contracts.subjects import SORT_OF, Stream, subject_filter
 
 log = structlog.get_logger(__name__)
 
@@ -152,8 +152,8 @@ class Trends:
         """Read both logs side by side, in the order of time, to their ends."""
         async with AsyncExitStack() as stack:
             logs = [
-                await stack.enter_async_context(aclosing(self._log(reading, name, what)))
-                for name, what in ((Stream.WORKLOADS, "workload"), (Stream.ADMISSIONS, "admission"))
+                await stack.enter_async_context(aclosing(self._log(reading, name)))
+                for name in _LOGS
             ]
             # To find the first entries takes a dozen questions to each log.
             heads = list(await asyncio.gather(*(anext(entries, None) for entries in logs)))
@@ -176,12 +176,14 @@ class Trends:
             reading.complete = True
             _prune(reading, self._now())
 
-    async def _log(self, reading: _LogReading, name: str, what: str) -> AsyncGenerator[Entry]:
+    async def _log(self, reading: _LogReading, name: str) -> AsyncGenerator[Entry]:
         """The entries of a log that were not read, up to its end."""
         if name not in reading.next:
             reading.next[name] = await first_since(self._bus, name, reading.begin)
         start = reading.next[name]
-        async with aclosing(self._bus.replay(name, subject_filter(what), start=start)) as items:
+        async with aclosing(
+            self._bus.replay(name, subject_filter(SORT_OF[name]), start=start)
+        ) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
                     return

@@ -13,26 +13,12 @@ from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
 from shared.contracts.messages.admissions import HOLDING
 from shared.contracts.messages.outcomes import DeadLetter
-from shared.contracts.subjects import Stream, decode, join, subject_filter
+from shared.contracts.subjects import STREAM_OF, Stream, decode, join, subject_filter
 from shared.runtime.command import CommandError, Exit
 
 HEADER: Final = ("NUMBER", "SERVICE", "ABOUT", "AGE", "TRIES", "REASON")
 LETTERS: Final = subject_filter("dead")
 REASON_WIDTH: Final = 100
-
-_STREAM_OF: Final = {
-    "workload": Stream.WORKLOADS,
-    "admission": Stream.ADMISSIONS,
-    "observed": Stream.OBSERVED,
-    "check": Stream.CHECKS,
-    "outcome": Stream.OUTCOMES,
-    "dispatch": Stream.DISPATCHES,
-    "home": Stream.DISPATCHES,
-    "host": Stream.HOSTS,
-    "spoke": Stream.SPOKES,
-    "standing": Stream.SPOKES,
-}
-"""Second token of a subject to its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +141,7 @@ async def _situation(reader: StreamReader, letter: Letter) -> list[str]:
     """What is newer than the letter, what quota holds for its workload, and what to do."""
     sort, cluster, namespace, name = letter.names
     lines = []
-    if (log := _STREAM_OF.get(sort)) is not None:
+    if (log := STREAM_OF.get(sort)) is not None:
         newest = await reader.now(log, letter.message.original_subject)
         if not newest:
             lines.append(

@@ -1,7 +1,7 @@
 """`sluice history`: the messages about one workload, and the traces they belong to."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,13 @@ from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import instant
 from shared.contracts.kube.conditions import conditions_of
 from shared.contracts.kube.kinds import TASK_RUN
-from shared.contracts.subjects import Stream, observed_filter, subject_filter, subject_pattern
+from shared.contracts.subjects import (
+    SORT_OF,
+    Stream,
+    observed_filter,
+    subject_filter,
+    subject_pattern,
+)
 from shared.runtime.command import CommandError, Exit
 
 TRACEPARENT: Final = "traceparent"
@@ -32,16 +38,6 @@ MADE_ROOM: Final = "for ended work, to make room"
 CUT: Final = "older messages were deleted"
 
 STARTS: Final = subject_filter("history")
-
-_WHAT_OF_LOG: Final[Mapping[str, str]] = {
-    Stream.OBSERVED: "observed",
-    Stream.WORKLOADS: "workload",
-    Stream.ADMISSIONS: "admission",
-    Stream.CHECKS: "check",
-    Stream.DISPATCHES: "dispatch",
-    Stream.OUTCOMES: "outcome",
-    Stream.HOSTS: "host",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +164,7 @@ async def history(reader: StreamReader, namespace: str, name: str) -> list[Event
 
 
 def _workload_subject(log: str, namespace: str, workload: str) -> str:
-    subject = subject_pattern(_WHAT_OF_LOG[log], namespace=namespace, name=workload)
+    subject = subject_pattern(SORT_OF[log], namespace=namespace, name=workload)
     return f"{subject}.>" if log == Stream.CHECKS else subject
 
 
@@ -191,7 +187,7 @@ async def _hosts(reader: StreamReader, namespace: str, jobs: tuple[str, ...]) ->
 
 
 def _event(log: str, message: Seen, *, void: bool = False) -> Event:
-    what = _WHAT_OF_LOG[log]
+    what = SORT_OF[log]
     text = _TEXTS[what](message.body) if message.body else "undecodable"
     return Event(
         at=message.time,

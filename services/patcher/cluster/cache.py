@@ -17,7 +17,7 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import Stream, observed_filter, subject_filter
+from shared.contracts.subjects import SORT_OF, Stream, observed_filter, subject_filter
 from shared.integrations import INTEGRATIONS, Integration, Integrations, queue_of
 from shared.integrations.groups import Groups
 from shared.telemetry import probes
@@ -211,19 +211,19 @@ class ObjectCache:
 
     async def run_workloads(self) -> None:
         """Follow the workload states until cancelled."""
-        await self._follow(Stream.WORKLOADS, "workload", self._on_workload)
+        await self._follow(Stream.WORKLOADS, self._on_workload)
 
     async def run_admissions(self) -> None:
         """Follow the admissions until cancelled."""
-        await self._follow(Stream.ADMISSIONS, "admission", self._on_admission)
+        await self._follow(Stream.ADMISSIONS, self._on_admission)
 
     async def until_log_lost(self) -> None:
         """Raise `LogChangedError` once a log lacks what this process has published (ADR 101)."""
         lost = await self._bus.log_lost()
         raise LogChangedError(f"{lost} lacks what this patcher has published")
 
-    async def _follow(self, stream: str, what: str, on_entry: Callable[[Entry], None]) -> None:
-        filter_ = subject_filter(what, self._cluster)
+    async def _follow(self, stream: str, on_entry: Callable[[Entry], None]) -> None:
+        filter_ = subject_filter(SORT_OF[stream], self._cluster)
         async with aclosing(self._bus.watch(stream, filter_)) as items:
             async for item in items:
                 self._on_item(stream, item, on_entry)

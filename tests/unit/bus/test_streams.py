@@ -18,13 +18,23 @@ from shared.bus.nats.publisher import RETRY_SECONDS
 from shared.bus.nats.stream_drift import check
 from shared.bus.streams import STREAMS_FILE, Catalogue, CatalogueError, load, newer_format
 from shared.contracts.messages.base import COMMITTED
-from shared.contracts.subjects import SUBJECT_BYTES_MAX, Stream
+from shared.contracts.subjects import SORT_OF, STREAM_OF, SUBJECT_BYTES_MAX, Stream, subject_filter
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import PATIENCE_SECONDS
 
 
 def test_each_log_of_the_catalogue_has_its_name_in_contracts() -> None:
     assert list(load().logs) == list(Stream)
+
+
+def test_each_subject_of_the_catalogue_has_its_log_in_contracts() -> None:
+    subjects = {name: set(log.subjects) for name, log in load().logs.items()}
+
+    assert subjects == {
+        stream: {subject_filter(sort) for sort, log in STREAM_OF.items() if log == stream}
+        for stream in Stream
+    }
+    assert all(STREAM_OF[sort] == stream for stream, sort in SORT_OF.items())
 
 
 def test_shipped_catalogue_has_the_documented_streams() -> None:
