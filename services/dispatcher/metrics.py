@@ -4,10 +4,9 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge
 
-LEADER: Final = "leader"
-"""Value of the label `replica_role`: only the leader publishes orders."""
+from shared.telemetry.metrics import ROLE
 
-_LABELS: Final = ("cluster_queue", "cluster", "replica_role")
+_LABELS: Final = ("cluster_queue", "cluster", ROLE)
 
 DISPATCHED = Counter(
     "multikueue_workloads_dispatched", "Copies ordered from a worker cluster.", _LABELS

@@ -6,11 +6,12 @@ from typing import Final
 from prometheus_client import Counter, Histogram
 
 from shared.contracts.kube.bodies import Body
+from shared.telemetry.metrics import LEADER, ROLE
 
 CREATION: Final = Histogram(
     "kueue_workload_creation_latency_seconds",
     "From the creation of a job to that of its Workload.",
-    ["job_kind", "replica_role"],
+    ["job_kind", ROLE],
     buckets=[0.01 * 2**n for n in range(11)],
 )
 PROVISIONING_REQUESTS: Final = Counter(
@@ -23,7 +24,6 @@ UNDONE: Final = Counter(
     "Times that a job was released or held again because somebody had undone it, beyond the first few.",
     ["done"],
 )
-_LEADER: Final = "leader"
 _FIRST_GENERATION: Final = 1
 
 
@@ -37,4 +37,4 @@ def observe_creation_latency(kind: str, job: Body, now: datetime) -> None:
     if created and metadata.get("generation", _FIRST_GENERATION) == _FIRST_GENERATION:
         # The API server's clock in whole seconds against ours: may be below 0.
         seconds = (now - datetime.fromisoformat(created)).total_seconds()
-        CREATION.labels(kind, _LEADER).observe(max(0.0, seconds))
+        CREATION.labels(kind, LEADER).observe(max(0.0, seconds))

@@ -46,7 +46,7 @@ VALUES: Final = {
     "platform": "configured platforms, and `unknown`",
     "preempting_cluster_queue": "ClusterQueues",
     "priority_class": "WorkloadPriorityClasses",
-    "replica_role": "`leader`",
+    shared.telemetry.metrics.ROLE: f"`{shared.telemetry.metrics.LEADER}`",
     "resource": "resources of queues; watched kinds",
     "root_cohort": "Cohorts",
     "stream": "logs",

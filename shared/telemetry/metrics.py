@@ -4,6 +4,10 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
+ROLE: Final = "replica_role"
+LEADER: Final = "leader"
+"""Kueue's label for the role of a replica, and its value: what has it, only a leader publishes here."""
+
 READY: Final = Gauge("sluicegate_ready", "1 while the process does its work, as /readyz says.")
 BUS_CONNECTED: Final = Gauge("sluicegate_bus_connected", "1 while there is a connection to NATS.")
 

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from services.dispatcher.hub.jobs import HubJob
-from services.dispatcher.metrics import ADMITTED, DISPATCHED, LEADER
+from services.dispatcher.metrics import ADMITTED, DISPATCHED
 from services.dispatcher.planning.order_lifecycle import Event, OrderState, next_state
 from services.dispatcher.planning.plan import Plan
 from services.dispatcher.planning.priority import changed_priority, job_priority
@@ -29,6 +29,7 @@ from shared.bus.port import Bus, FencedError
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.refs import WorkloadRef
 from shared.telemetry.log_context import about
+from shared.telemetry.metrics import LEADER
 
 log = structlog.get_logger(__name__)
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-ROLE: Final = "replica_role"
-LEADER: Final = "leader"
-"""Only the leader publishes these metrics."""
+from shared.telemetry.metrics import LEADER, ROLE
 
 WAITS: Final = (1.0, *(2.5 * 2**n for n in range(15)))
 """Buckets in seconds, up to eleven hours."""
