@@ -25,13 +25,12 @@ from shared.bus.direct_read import (
 from shared.bus.nats.tls import refuse_plain_text
 from shared.bus.order.rulings import (
     DECISIONS,
-    TERM,
     TERMS,
     Rulings,
     ruling_in_body,
     ruling_in_header,
 )
-from shared.contracts.subjects import Stream
+from shared.contracts.subjects import TERM_SUBJECT, Stream
 from shared.settings.access import OPEN, Access, denial, user_of
 
 if TYPE_CHECKING:
@@ -237,7 +236,10 @@ class StreamReader:
         What was read before can be judged by them.
         """
         terms = Rulings()
-        for seen in (*await self.replay(DECISION_LOG, TERMS), *await self.now(DECISION_LOG, TERM)):
+        for seen in (
+            *await self.replay(DECISION_LOG, TERMS),
+            *await self.now(DECISION_LOG, TERM_SUBJECT),
+        ):
             terms.learn(seen.log_sequence, ruling_in_body(seen.body))
         return terms
 

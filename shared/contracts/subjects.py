@@ -150,6 +150,10 @@ def join(what: str, *names: str | None, detail: str | None = None) -> str:
     return subject
 
 
+TERM_SUBJECT: Final = join("term", "quota")
+"""The subject of every `Term`, ``sluice.term.quota``: the view has one."""
+
+
 def observed_filter(kind: Kind, cluster: str | None = None, namespace: str | None = None) -> str:
     """A subject filter for every object of `kind`, in one cluster and namespace or in all."""
     places = [

@@ -29,8 +29,6 @@ INPUTS: Final = (
 Admissions come before workloads, so that a job that runs with an admission is not unplanned.
 """
 
-TERM_SUBJECT: Final = subjects.join("term", "quota")
-
 HIDING: Final[Mapping[str, tuple[type[Message], ...]]] = {
     Stream.OBSERVED: (Observed, Synced),
     Stream.CHECKS: (CheckState,),
@@ -52,7 +50,7 @@ def message_type(stream: str, subject: str) -> type[Message]:
         case Stream.OBSERVED:
             return Synced if subjects.is_synced(subject) else Observed
         case Stream.ADMISSIONS:
-            return Term if subject == TERM_SUBJECT else Admission
+            return Term if subject == subjects.TERM_SUBJECT else Admission
         case Stream.WORKLOADS:
             return WorkloadState
         case Stream.CHECKS:

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shared.contracts.kube.numbers import whole_number
-from shared.contracts.subjects import RULING, join, subject_filter
+from shared.contracts.subjects import RULING, subject_filter
 
 TERMS: Final = subject_filter("term")
-TERM: Final = join("term", "quota")
-"""The subject of every `Term`: the view has one."""
 
 DECISIONS: Final = subject_filter("admission").removesuffix(">")
 """Prefix of the subjects of decisions."""

@@ -14,7 +14,6 @@ import structlog
 
 from shared.bus.order.rulings import (
     DECISIONS,
-    TERM,
     TERMS,
     Ruling,
     Rulings,
@@ -24,6 +23,7 @@ from shared.bus.order.rulings import (
 from shared.bus.port import Entry, VoidEntry
 from shared.bus.streams import view_of
 from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.subjects import TERM_SUBJECT
 from shared.telemetry import probes
 from shared.telemetry.metrics import VOID
 
@@ -74,7 +74,7 @@ class Terms:
             if found is None:
                 break
             self._learn(found)
-        last = await self._next_entry(_VIEW, TERM, 0)
+        last = await self._next_entry(_VIEW, TERM_SUBJECT, 0)
         if last is not None and generation == self._generation:
             self._learn(last)
 

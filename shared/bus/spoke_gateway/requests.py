@@ -28,11 +28,12 @@ from shared.bus.admin.accounts import GATEWAY, SpokeAccess, spoke_access
 from shared.bus.direct_read import SOURCE
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, Json, call
-from shared.bus.order.rulings import TERM, TERMS
+from shared.bus.order.rulings import TERMS
 from shared.bus.port import BusError
 from shared.bus.spoke_gateway.refusals import GatewayRule
 from shared.bus.streams import load, view_of
 from shared.contracts import subjects
+from shared.contracts.subjects import TERM_SUBJECT
 
 log = structlog.get_logger(__name__)
 
@@ -191,7 +192,7 @@ class SpokeRequests:
                 return await self._get(stream, which)
             case {"seq": int(), "next_by_subj": str(subject)} if len(which) == 2:
                 # Terms are no secret. Without them a spoke cannot drop decisions of a replaced leader.
-                asked = (stream in spoke.views and subject == TERM) or (
+                asked = (stream in spoke.views and subject == TERM_SUBJECT) or (
                     view_of(stream) in spoke.views and subject == TERMS
                 )
                 if not asked:

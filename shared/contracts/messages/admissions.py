@@ -169,4 +169,4 @@ class Term(Message):
     @property
     def subject(self) -> str:
         """``sluice.term.quota``."""
-        return subjects.join("term", "quota")
+        return subjects.TERM_SUBJECT

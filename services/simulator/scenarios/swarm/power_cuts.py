@@ -20,7 +20,7 @@ from shared.bus.headers import MESSAGE_ID
 from shared.bus.nats.tails.refill import OWNER_SECONDS
 from shared.bus.streams import view_of
 from shared.contracts.messages.observed import Observed
-from shared.contracts.subjects import join
+from shared.contracts.subjects import TERM_SUBJECT
 from shared.testing.world.memory_server import Disk, MemoryServer
 from shared.testing.world.memory_streams import Stored, Stream
 
@@ -29,7 +29,6 @@ UNWRITTEN_SECONDS: Final = (0.1, 0.5)
 """Between two of the moments that a stream may come back from."""
 
 MOMENTS: Final = 4
-TERMS: Final = join("term", "quota")
 OBSERVED: Final = Observed.stream
 TAIL_SECONDS: Final = (0.5, 8.0)
 """How long what was stored is lost."""
@@ -201,6 +200,6 @@ def _stand_in(lost: dict[int, Stored], sequence: int) -> Stored:
     """The next message behind a sequence that is gone; a `Term` last."""
 
     def order(other: int) -> tuple[bool, bool, int]:
-        return lost[other].subject == TERMS, other < sequence, abs(other - sequence)
+        return lost[other].subject == TERM_SUBJECT, other < sequence, abs(other - sequence)
 
     return lost[min(lost, key=order)]

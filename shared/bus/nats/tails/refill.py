@@ -32,7 +32,7 @@ from shared.bus.nats.jetstream_api import (
 from shared.bus.nats.tails.compare import led_info, view_end
 from shared.bus.port import DeniedError, UnavailableError
 from shared.bus.streams import load, view_of
-from shared.contracts.subjects import join
+from shared.contracts.subjects import TERM_SUBJECT
 from shared.telemetry import probes
 from shared.telemetry.metrics import REFILLED
 
@@ -46,7 +46,6 @@ OWNER_SECONDS: Final = 15.0
 """How long a lost message waits for a service that may write it. Then another message takes its sequence,
 else nobody could publish, and it is in the view alone: who reads the log misses it."""
 
-TERMS: Final = join("term", "quota")
 _KEPT: Final = wire.MESSAGE_ID.lower()
 
 
@@ -178,7 +177,7 @@ def _stand_in(ours: dict[int, Json], sequence: int) -> Json:
     A `Term` comes last: earlier than at its own place it would make decisions void that are not.
     """
     order = sorted(ours, key=lambda at: (at < sequence, abs(at - sequence)))
-    rest = [at for at in order if ours[at]["subject"] != TERMS]
+    rest = [at for at in order if ours[at]["subject"] != TERM_SUBJECT]
     return ours[(rest or order)[0]]
 
 
