@@ -4,7 +4,7 @@ The rules which TaskRuns ask for one are those of konflux-ci/multi-platform-cont
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from shared.contracts.kube.bodies import (
 )
 from shared.contracts.kube.conditions import SUCCEEDED, find_condition, has_status
 from shared.contracts.kube.kinds import PIPELINE_RUN
+from shared.contracts.kube.moments import UNIX_EPOCH
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.contracts.multi_platform import (
     FAILED_HOSTS_ANNOTATION,
@@ -38,8 +39,6 @@ HOST_CHARS_MAX: Final = 253
 """Of a host's name in the annotation. Longer ones name no host."""
 
 _TRACEPARENT_CHARS: Final = 55
-
-_EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
 
 
 class TaskRunRef(NamedTuple):
@@ -119,7 +118,7 @@ def to_host_request(task_run: Body) -> HostRequest | None:
         namespace=metadata["namespace"],
         name=metadata["name"],
         platform=platform[:PLATFORM_CHARS_MAX] if isinstance(platform, str) else "",
-        created_at=datetime.fromisoformat(created) if created else _EPOCH,
+        created_at=datetime.fromisoformat(created) if created else UNIX_EPOCH,
         failed_hosts=_failed_hosts(task_run),
         traceparent=trace if 0 < len(trace) <= _TRACEPARENT_CHARS else None,
         run_uid=_run_uid(metadata),

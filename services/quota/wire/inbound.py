@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NoReturn, TypedDict
 
 from services.quota.engine import facts
@@ -18,6 +18,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, annotations_of, as_body
 from shared.contracts.kube.conditions import ACTIVE, find_condition
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.moments import UNIX_EPOCH
 from shared.contracts.kube.names import LOST
 from shared.contracts.kube.quantities import QuantityError, amount, parse_quantity
 from shared.contracts.messages.observed import Observed
@@ -27,8 +28,6 @@ _FLAVOR_ITEMS_MAX: Final = 8
 _GROUPS_MAX: Final = 16
 _GROUP_ITEMS_MAX: Final = 64
 """What the schemas allow. A spoke writes what it likes, and every workload is compared with it."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MILLION: Final = 1_000_000
 
@@ -77,7 +76,7 @@ class TranslateError(ValueError):
 
 def nanoseconds(at: datetime) -> int:
     """Nanoseconds since the epoch, exactly."""
-    delta = at - _EPOCH
+    delta = at - UNIX_EPOCH
     return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000
 
 

@@ -5,7 +5,7 @@ This module is the only one that converts "who got which flavor" between the eng
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from math import isnan
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
@@ -27,6 +27,7 @@ from services.quota.engine.model.shapes import BLOCKED
 from services.quota.engine.scheduling.messages import NOT_YET_EVALUATED
 from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.workloads import identity
+from shared.contracts.kube.moments import UNIX_EPOCH
 from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import (
     QuantityError,
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 
 Fields = dict[str, Any]
 """Fields of an `Admission` by name. The message is built once, when all of them are known."""
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 RETRY_SECONDS_MAX: Final = 10 * 365 * 86_400.0
 
@@ -372,7 +371,7 @@ def _retry_after(seconds: float) -> int:
 
 def to_datetime(at: int | None) -> datetime | None:
     """The engine's nanoseconds as a time; None stays None."""
-    return None if at is None else EPOCH + timedelta(microseconds=at // 1_000)
+    return None if at is None else UNIX_EPOCH + timedelta(microseconds=at // 1_000)
 
 
 def _to_wire(assigned: AssignedPodSet) -> PodSetAssignment:

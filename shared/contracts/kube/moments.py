@@ -5,7 +5,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST: Final = UNIX_EPOCH
 LATEST: Final = datetime(2262, 1, 1, tzinfo=UTC)
 """Nanoseconds since 1970 are counted in 63 bits."""
 

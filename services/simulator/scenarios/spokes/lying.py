@@ -16,6 +16,7 @@ from shared.bus.port import BusError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.moments import UNIX_EPOCH
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.observed import Synced
@@ -31,7 +32,7 @@ FLOOD: Final = 40
 EVERY_SECONDS: Final = 1.0
 _HUGE: Final = 2**62
 _AMOUNTS: Final = ("0", "-5", "1000000", "9223372036854775807", "much")
-_TIMES: Final = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+_TIMES: Final = (UNIX_EPOCH, datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _STATUSES: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"conditions": "Complete"},
