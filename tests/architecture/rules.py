@@ -17,6 +17,7 @@ from tests.architecture.names import (
     SHOWN,
 )
 from tests.architecture.sources import House, Source
+from tests.architecture.stream_names import streams_are_named_by_contracts
 from tests.architecture.uses import (
     private_definitions_are_read,
     public_constants_are_used,
@@ -441,6 +442,7 @@ RULES: Final = _named(
         a_service_uses_a_class_name_once,
         public_names_are_spelled_without_underscore,
         labels_and_subjects_live_in_contracts,
+        streams_are_named_by_contracts,
         no_two_services_define_the_same_string,
         no_two_services_spell_the_same_word,
         contracts_are_built_complete,

@@ -9,6 +9,7 @@ from tests.architecture.exceptions import WORDS_OF_OTHERS
 from tests.architecture.judged_times import JUDGED_TIMES
 from tests.architecture.rules import RULES, words_in_two_services
 from tests.architecture.sources import House, Source, house
+from tests.architecture.stream_names import QUOTED_STREAMS, needless_exceptions
 from tests.architecture.unused_definitions import UNUSED
 from tests.architecture.uses import EXPORTED, unused_constants, unused_methods
 from tests.architecture.wrapped_calls import WRAPPED
@@ -303,6 +304,11 @@ PLANTED |= {
 }
 PLANTED |= UNUSED | WRAPPED
 
+PLANTED |= {
+    case: ("streams_are_named_by_contracts", [file("shared/bus/a.py", text)], "Stream.ADMISSIONS")
+    for case, text in QUOTED_STREAMS.items()
+}
+
 
 @pytest.mark.parametrize("case", PLANTED)
 def test_planted_breach_is_found(case: str) -> None:
@@ -322,6 +328,7 @@ def test_every_exception_is_needed() -> None:
     assert set().union(*WORDS_OF_OTHERS.values()) <= words_in_two_services(house()).keys()
     unused = {key for key, _ in (*unused_constants(house()), *unused_methods(house()))}
     assert {key for key in EXPORTED if ":" in key} <= unused
+    assert not needless_exceptions(house())
 
 
 def test_word_of_literal_type_may_be_spelled_twice() -> None:
