@@ -43,7 +43,6 @@ from shared.runtime.memory import give_back
 
 log = structlog.get_logger(__name__)
 
-QUEUES: Final = Stream.QUEUES
 _QUEUE_KINDS: Final = frozenset(
     (kind.group, kind.plural) for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE)
 )
@@ -183,11 +182,11 @@ class View:
         inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
         filters = {
             Stream.OBSERVED: (synced_filter(), *map(observed_filter, OBSERVED_KINDS)),
-            QUEUES: (subject_filter("queue"),),
+            Stream.QUEUES: (subject_filter("queue"),),
         }
         async with asyncio.TaskGroup() as group:
             group.create_task(self._until_idle())
-            for stream in (*INPUTS, QUEUES):
+            for stream in (*INPUTS, Stream.QUEUES):
                 group.create_task(self._watch(stream, inbox, *filters.get(stream, ())))
             await self._read_to_end(reading, inbox)
             group.create_task(self._audit(reading))
@@ -214,7 +213,7 @@ class View:
         self, reading: _Reading, inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]]
     ) -> None:
         """Ingest what the streams hold now, decisions before workloads, and publish it as the view."""
-        order = (*INPUTS, QUEUES)
+        order = (*INPUTS, Stream.QUEUES)
         found: list[tuple[str, Entry | CaughtUp]] = []
         unread = set(order)
         while unread:
@@ -238,7 +237,7 @@ class View:
             skip_undecodable(partial(self._ingest_entry, reading), stream, item)
 
     def _ingest_entry(self, reading: _Reading, stream: str, item: Entry) -> None:
-        if stream == QUEUES:
+        if stream == Stream.QUEUES:
             status = item.read(QueueStatus)
             ident = QueueRef(status.cluster, status.namespace or "", status.name)
             reading.queues[ident] = status
