@@ -1,6 +1,6 @@
 """Compares two states of one workload: what is news, to whom, and how urgent it is. Pure."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.workloads import WorkloadState
@@ -35,6 +35,15 @@ _DECISION: Final = frozenset(
 
 _READ_MARKS: Final = frozenset({"generation", "traceparent"})
 """Fields whose change alone is no change of the workload."""
+
+
+class Change(NamedTuple):
+    """A state to publish."""
+
+    state: WorkloadState
+    deferrable: bool
+    """True: only our own decision was recorded. Nothing waits for it; it serves a reader that finds the
+    log of decisions lost."""
 
 
 def requested(state: WorkloadState) -> tuple[object, ...]:

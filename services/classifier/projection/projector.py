@@ -2,12 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import structlog
 
 from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.differences import (
+    Change,
     edited_while_waiting,
     is_same,
     only_records_decision,
@@ -15,12 +15,7 @@ from services.classifier.projection.differences import (
 )
 from services.classifier.projection.growth import pods_of
 from services.classifier.projection.machine_slots import MachineSlots
-from services.classifier.projection.nesting import (
-    UNCOUNTABLE,
-    Amounts,
-    Nesting,
-    amounts_of,
-)
+from services.classifier.projection.nesting import UNCOUNTABLE, Amounts, Nesting, amounts_of
 from services.classifier.projection.owners.groups import GroupedJobs, by_detail
 from services.classifier.projection.owners.membership import Membership
 from services.classifier.projection.owners.naming import Naming
@@ -46,15 +41,6 @@ from shared.integrations import INTEGRATIONS, Integration, Integrations, control
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
-
-
-class Change(NamedTuple):
-    """A state to publish."""
-
-    state: WorkloadState
-    deferrable: bool
-    """True: only our own decision was recorded. Nothing waits for it; it serves a reader that finds the
-    log of decisions lost."""
 
 
 class Projector:
@@ -254,36 +240,40 @@ class Projector:
         self._dirty |= {renamed: None, ref: None}
 
     def _on_job(self, observed: Observed, integration: Integration) -> None:
-        assert observed.namespace is not None
         job_ref = ObjectRef(self._cluster, integration.detail, observed.namespace, observed.name)
         self._unmanaged.pop(job_ref, None)
         self._waiting_jobs.forget(job_ref)
-        before = self._workload_of.get(job_ref)
-        job = observed.body
         if gone := self._origins.forget_ended(job_ref, observed):
             self._on_children(self._nesting.forget_leaver(gone))
-        if observed.deleted or job is None:
-            controller = self._nesting.controller_of(job_ref)
-            self._nesting.forget(job_ref, observed)
-            self._on_children(controller)
-            if before is None and integration.makes_jobs:
-                self._on_owner(observed.uid)
-            known = None if before is None else self._jobs[before][1]["metadata"]
-            if before is not None and known is not None:
-                if observed.ends(known["uid"], str(known.get("resourceVersion", ""))):
-                    probes.LATER_TOMBSTONE.fired += observed.uid != known["uid"]
-                    self._drop(job_ref, before)
-                else:
-                    probes.OLD_TOMBSTONE.fired += 1
-            return
+        if observed.deleted or observed.body is None:
+            self._on_removed_job(job_ref, observed, integration)
+        else:
+            self._on_present_job(job_ref, observed, observed.body, integration)
+
+    def _on_removed_job(
+        self, job_ref: ObjectRef, observed: Observed, integration: Integration
+    ) -> None:
         controller = self._nesting.controller_of(job_ref)
-        may_leave = self._membership.waits_by_itself(job, integration)
-        child = (job_ref, controller_uid(job), observed, integration)
-        self._nesting.observe(*child, may_leave=may_leave)
-        if controller != controller_uid(job):
-            self._on_children(controller)
-        if self._integrations.has_waiting_controller(job, integration.kind):
-            self._origins.observe(job_ref, job)
+        self._nesting.forget(job_ref, observed)
+        self._on_children(controller)
+        ref = self._workload_of.get(job_ref)
+        if ref is None:
+            if integration.makes_jobs:
+                self._on_owner(observed.uid)
+            return
+        known = self._jobs[ref][1]["metadata"]
+        if observed.ends(known["uid"], str(known.get("resourceVersion", ""))):
+            probes.LATER_TOMBSTONE.fired += observed.uid != known["uid"]
+            self._drop(job_ref, ref)
+        else:
+            probes.OLD_TOMBSTONE.fired += 1
+
+    def _on_present_job(
+        self, job_ref: ObjectRef, observed: Observed, job: Body, integration: Integration
+    ) -> None:
+        assert observed.namespace is not None
+        before = self._workload_of.get(job_ref)
+        self._record_controller(job_ref, observed, job, integration)
         left = self._on_leaver(job, integration)
         ref = self._naming.ref_of(job, integration, before, by_itself=bool(left))
         if (named := self._naming.named_ref(job)) not in {None, ref}:
@@ -295,21 +285,34 @@ class Projector:
         is_ours = self._membership.is_ours(job, integration, ref)
         if before is not None and (before != ref or not is_ours):
             self._drop(job_ref, before)
-        if not is_ours:
-            self._on_child(job_ref, job, integration)
-            if integration.makes_jobs:
-                self._on_owner(job["metadata"]["uid"])
-            if not self._membership.manages(observed.namespace):
-                self._unmanaged[job_ref] = (integration, observed)
-            if has_grown and did_fit and not self._membership.fits(controller_uid(job)):
-                self._to_read.extend(self._nesting.leaving(controller_uid(job)))
+        if is_ours:
+            self._nesting.use(job_ref, {})  # It has quota of its own, or waits for it.
+            self._nesting.ask_no_more(job_ref)
+            self._on_children(controller_uid(job))
+            self._have(job_ref, ref, integration, job)
+            self._dirty[ref] = None
+            self._on_owner(job["metadata"]["uid"])
             return
-        self._nesting.use(job_ref, {})  # It has quota of its own, or waits for it.
-        self._nesting.ask_no_more(job_ref)
-        self._on_children(controller_uid(job))
-        self._have(job_ref, ref, integration, job)
-        self._dirty[ref] = None
-        self._on_owner(job["metadata"]["uid"])
+        self._on_child(job_ref, job, integration)
+        if integration.makes_jobs:
+            self._on_owner(job["metadata"]["uid"])
+        if not self._membership.manages(observed.namespace):
+            self._unmanaged[job_ref] = (integration, observed)
+        if has_grown and did_fit and not self._membership.fits(controller_uid(job)):
+            self._to_read.extend(self._nesting.leaving(controller_uid(job)))
+
+    def _record_controller(
+        self, job_ref: ObjectRef, observed: Observed, job: Body, integration: Integration
+    ) -> None:
+        """Record below which controller a job is, and look again at one that it has left."""
+        controller = self._nesting.controller_of(job_ref)
+        may_leave = self._membership.waits_by_itself(job, integration)
+        child = (job_ref, controller_uid(job), observed, integration)
+        self._nesting.observe(*child, may_leave=may_leave)
+        if controller != controller_uid(job):
+            self._on_children(controller)
+        if self._integrations.has_waiting_controller(job, integration.kind):
+            self._origins.observe(job_ref, job)
 
     def _have(
         self, job_ref: ObjectRef, ref: WorkloadRef, integration: Integration, job: Body
@@ -449,8 +452,8 @@ class Projector:
             log.exception("an object cannot be read", namespace=ref.namespace, workload=ref.name)
             state = last and last.with_inadmissible(f"cannot be read: {error!r}")
         evicted = is_true(self._workloads.get(ref), EVICTED)
-        said = last is not None and ref not in self._to_repeat
-        if state is None or (last is not None and said and is_same(last, state, evicted=evicted)):
+        known = None if ref in self._to_repeat else last
+        if state is None or (known is not None and is_same(known, state, evicted=evicted)):
             return None
         self._to_repeat.discard(ref)
         if last is not None and last.uid == state.uid:
@@ -488,12 +491,9 @@ class Projector:
             )
         ):
             return project_external(
-                workload,
-                cluster=self._cluster,
-                cluster_objects=self._cluster_objects,
-                policy=self._policy,
-                last=last,
-            )
+                workload, cluster=self._cluster, cluster_objects=self._cluster_objects,
+                policy=self._policy, last=last,
+            )  # fmt: skip
         if last is None or last.phase == "gone":
             return None if workload is None else left_behind(ref, workload, self._integrations)
         return last.gone()

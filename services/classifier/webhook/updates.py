@@ -52,26 +52,33 @@ def review_update(
         return unchanged if is_left_alone else _propagated(obj, old, integration, context)
     if integration.matches(old):
         _check_refusals(obj, old, integration, context)
-    if integration.matches(old) and user not in context.patchers:
-        _check_label(obj, old, integration)
-        _check_group(obj, old, integration)
-        _check_controller(obj, old, integration, context)
-        _check_keeps_a_queue(obj, old, integration, context)
-        if has_rules(integration):
-            runs, ran_before = (not integration.held(one) for one in (obj, old))
-            _check_changes(obj, old, integration, runs=runs, ran_before=ran_before)
+        if user not in context.patchers:
+            _check_rules(obj, old, integration, context)
     if _is_let_out(obj, old, integration, context):
         return _marked(obj)
     if not integration.held(old):
         return _marked(obj) if _has_our_mark(old) and not _has_our_mark(obj) else unchanged
-    if not integration.matches(old):
-        return unchanged
-    if context.is_admitted(_uid(old)) or not _is_ours(old, integration, context):
+    if not _waits_for_quota(old, integration, context):
         return unchanged
     if integration.held(obj):
         return unchanged if _keeps_mark(obj, old) else _marked(obj)
     if _ends(obj, integration):
         return unchanged
+    return _review_start(obj, old, integration, user=user, context=context)
+
+
+def _waits_for_quota(old: Object, integration: Integration, context: NamespaceContext) -> bool:
+    """Return whether a held job is held for its quota: it is ours, and not admitted."""
+    if not integration.matches(old) or context.is_admitted(_uid(old)):
+        return False
+    return _is_ours(old, integration, context)
+
+
+def _review_start(
+    obj: Object, old: Object, integration: Integration, *, user: str, context: NamespaceContext
+) -> MutationResult:
+    """Return the object of a job that `user` lets go before it is admitted. Raises `RefusedError`."""
+    unchanged = MutationResult(object=obj, patch=())
     if integration.remember_pause and annotations_of(old).get(names.USER_PENDING) == "true":
         return _held(obj, integration)
     if user in context.patchers:
@@ -99,6 +106,19 @@ def _propagated(
         )
         raise not_countable(obj, integration, problem)
     return propagated(obj, integration, context.integrations, old)
+
+
+def _check_rules(
+    obj: Object, old: Object, integration: Integration, context: NamespaceContext
+) -> None:
+    """Raise `RefusedError` for a change that users may not make, and patchers may."""
+    _check_label(obj, old, integration)
+    _check_group(obj, old, integration)
+    _check_controller(obj, old, integration, context)
+    _check_keeps_a_queue(obj, old, integration, context)
+    if has_rules(integration):
+        runs, ran_before = (not integration.held(one) for one in (obj, old))
+        _check_changes(obj, old, integration, runs=runs, ran_before=ran_before)
 
 
 def _check_changes(

@@ -65,6 +65,14 @@ class Writer:
             self._cache.store(kind, obj)
         return obj
 
+    async def has_changed(self, kind: Kind, obj: Body) -> bool:
+        """Whether an object is another one by now on the API server, or gone."""
+        metadata = obj["metadata"]
+        now = await self.get(kind, metadata.get("namespace"), metadata["name"])
+        return now is None or now["metadata"].get("resourceVersion") != metadata.get(
+            "resourceVersion"
+        )
+
     async def create(self, kind: Kind, obj: Body) -> tuple[Body, bool]:
         """Create `obj`; return the object and whether this call created it."""
         with self._throttled():

@@ -41,6 +41,7 @@ from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
+from shared.integrations import Integration
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry import probes
 
@@ -265,14 +266,11 @@ class WorkloadReconciler:
         try:
             if obj is None:
                 return await self.creation.create(state, job, integration)
-            patch = manifest.spec_patch(obj, state, job, integration)
-            after = (
-                obj if patch is None else await self.writer.patch(WORKLOAD, obj, lambda _: patch)
-            )
+            return await self._update_spec(obj, state, job, integration)
         except (ValueError, RefusedError) as error:
             if isinstance(error, RefusedError) and is_transient_refusal(error):
                 raise
-            if obj is not None and await self._has_changed(obj):
+            if obj is not None and await self.writer.has_changed(WORKLOAD, obj):
                 # Another replica gave it quota: its spec is fixed, and nothing is wrong with the job.
                 raise LaterError(
                     f"Workload {state.namespace}/{state.name} was not observed as it is now",
@@ -286,19 +284,18 @@ class WorkloadReconciler:
             if isinstance(error, RefusedError):
                 await self._report_refused(state, admission, error)
             return None
+
+    async def _update_spec(
+        self, obj: Body, state: WorkloadState, job: Body, integration: Integration
+    ) -> Body:
+        """Let a Workload without quota ask for what its job asks. Raises `ValueError`, `RefusedError`."""
+        patch = manifest.spec_patch(obj, state, job, integration)
         if patch is None:
             return obj
+        after = await self.writer.patch(WORKLOAD, obj, lambda _: patch)
         text = f"Updated not matching Workload for suspended job: {state.namespace}/{state.name}"
         self.events.record(integration.kind, job, "UpdatedWorkload", text)
         return after
-
-    async def _has_changed(self, obj: Body) -> bool:
-        """Whether the Workload object is another one by now than the cached one, or gone."""
-        metadata = obj["metadata"]
-        now = await self.writer.get(WORKLOAD, metadata["namespace"], metadata["name"])
-        return now is None or now["metadata"].get("resourceVersion") != metadata.get(
-            "resourceVersion"
-        )
 
     async def _remove_foreign_workload(
         self, obj: Body, state: WorkloadState, admission: Admission | None
