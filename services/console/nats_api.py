@@ -113,11 +113,11 @@ def _endpoint(
             document = await answer(question)
         except StatusError as refusal:
             raise AnswerError(str(refusal), code=refusal.code) from refusal
-        told = json.dumps(document.wire()).encode()
-        if len(told) > ANSWER_BYTES_MAX:
+        body = json.dumps(document.wire()).encode()
+        if len(body) > ANSWER_BYTES_MAX:
             rule = ConsoleRule.LONG_ANSWER
-            raise AnswerError(rule.says(size=len(told)), code=rule.code)
-        return told
+            raise AnswerError(rule.says(size=len(body)), code=rule.code)
+        return body
 
     return Endpoint(name=name, subject=rpc_subject("console", name), answer=answered, about=about)
 

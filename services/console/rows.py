@@ -193,9 +193,9 @@ def _queue_row(view: View, ident: QueueRef) -> QueueRow | None:
     cluster, namespace, name = ident
     spec = spec_of(observed.object)
     cohort = spec.get("cohortName") or spec.get("cohort")
-    told: dict[str, object] = {}
+    pull_request: dict[str, object] = {}
     if status is not None:
-        told = {
+        pull_request = {
             "active": status.active,
             "reason": status.reason,
             "message": status.message,
@@ -213,7 +213,7 @@ def _queue_row(view: View, ident: QueueRef) -> QueueRow | None:
             "cohort": cohort,
             "cohorts": view.cohorts(cluster, cohort),
             "cluster_queue": spec.get("clusterQueue"),
-            **told,
+            **pull_request,
             "flavors": _flavors(spec, status),
             "configuration": {} if namespace else _configuration(spec),
             "advice": [] if namespace else _advice(spec),

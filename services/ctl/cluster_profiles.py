@@ -101,9 +101,9 @@ def _config(cluster: Json) -> Json:
 
 def main(command: Sequence[str]) -> None:
     """Become the plugin, and tell it of its cluster."""
-    told = json.loads(os.environ.get(_EXEC_INFO) or "{}")
-    told.setdefault("spec", {})["cluster"] = json.loads(os.environ[CLUSTER_INFO])
-    os.environ[_EXEC_INFO] = json.dumps(told)
+    exec_info = json.loads(os.environ.get(_EXEC_INFO) or "{}")
+    exec_info.setdefault("spec", {})["cluster"] = json.loads(os.environ[CLUSTER_INFO])
+    os.environ[_EXEC_INFO] = json.dumps(exec_info)
     os.execvp(command[0], list(command))  # noqa: S606 - the operator's Configuration names it
 
 

@@ -59,10 +59,10 @@ def main() -> None:
     except CommandError as error:
         _refuse(error)
     except OSError as error:
-        told = surroundings_error(error)
-        if told is None:
+        known = surroundings_error(error)
+        if known is None:
             raise
-        _refuse(told)
+        _refuse(known)
     except ValueError as error:
         sentences = _settings_error(error)
         if sentences is None:

@@ -181,8 +181,8 @@ def reasons_page(generated: str) -> str:
 
 def reasons_script(generated: str) -> str:
     """The same for the console's page: reason to what it means, and what to do."""
-    words = {name: said for reasons in REASONS.values() for name, said in reasons.items()}
-    lines = [f"  {json.dumps(name)}: {json.dumps(list(said))}," for name, said in words.items()]
+    words = {name: texts for reasons in REASONS.values() for name, texts in reasons.items()}
+    lines = [f"  {json.dumps(name)}: {json.dumps(list(texts))}," for name, texts in words.items()]
     sets = (
         f"export const {name} = new Set({json.dumps(sorted(reasons))});"
         for name, reasons in (("HOPELESS", HOPELESS), ("STUCK", STUCK))

@@ -107,5 +107,7 @@ def main() -> None:
             sys.exit(f"simulator: {error}")
         except OSError as error:
             at = f"{arguments.host}:{arguments.port}"
-            told = surroundings_error(error, at) or error
-            sys.exit("\n  ".join(filter(None, (f"simulator: {told}", getattr(told, "hint", "")))))
+            problem = surroundings_error(error, at) or error
+            sys.exit(
+                "\n  ".join(filter(None, (f"simulator: {problem}", getattr(problem, "hint", ""))))
+            )

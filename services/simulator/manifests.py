@@ -44,11 +44,11 @@ def read_folder(path: Path) -> Iterator[tuple[str, Obj]]:
 
 async def apply(api: Api, document: Obj) -> Stored:
     """Create the object, or merge the manifest into the existing one."""
-    said = (str(document.get("apiVersion", "")), str(document.get("kind", "")))
-    kind = api.kinds.by_kind(*said)
+    named = (str(document.get("apiVersion", "")), str(document.get("kind", "")))
+    kind = api.kinds.by_kind(*named)
     if kind is None:
-        raise bad_request(f'no matches for kind "{said[1]}" in version "{said[0]}"')
-    version = said[0].rpartition("/")[2]
+        raise bad_request(f'no matches for kind "{named[1]}" in version "{named[0]}"')
+    version = named[0].rpartition("/")[2]
     metadata: dict[str, Any] = document.get("metadata") or {}
     namespace = metadata.get("namespace", "default") if kind.namespaced else ""
     name = metadata.get("name", "")

@@ -227,7 +227,7 @@ class Departures:
         if (before := self._by_name.get(key)) is not None:
             self._hold(self._departing[before], later)
             return True
-        if (told := self._departing.get(uid)) is not None and told.scope.kind == DEPARTURE:
+        if (known := self._departing.get(uid)) is not None and known.scope.kind == DEPARTURE:
             return False  # It is counted under the name of its own.
         body = tombstone.body
         may_run = uid in self._running or uid in self._started
@@ -371,18 +371,18 @@ class Departures:
             self._look_soon(namespace)
         departure.ended = job
 
-    def _believe(self, departure: _Departure, said: Body, *, runs: bool) -> None:
+    def _believe(self, departure: _Departure, body: Body, *, runs: bool) -> None:
         """Publish a state that was held back. Of a job that never ran, its status is left out.
 
         `runs`: pods of it do.
         """
-        uid = said["metadata"]["uid"]
+        uid = body["metadata"]["uid"]
         del self._departing[uid]
         has_begun = self._started.pop(uid, None) is not None or runs or not self._allowed
         self._pod_names.pop(uid, None)
         if runs:
             self._started[uid] = True
-        self._show(departure.scope, said if has_begun else {**said, "status": {}})
+        self._show(departure.scope, body if has_begun else {**body, "status": {}})
 
     async def _poll(self) -> float | None:
         """List the pods of each namespace whose turn it is; return the seconds to the next one's turn."""

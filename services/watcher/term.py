@@ -280,9 +280,9 @@ class Term:
             self._published.record(kind, state)
             if _SHORT.search(entry.data):
                 self._published.doubt(kind, stale_objects.name_of(state))
-            told = kind == DEPARTURE or self._departures.remembers(kind)
-            told = told or bool(_HAS_CONTROLLER.search(entry.data))
-            if told and (whole := read(entry, Observed)) is not None:
+            is_needed = kind == DEPARTURE or self._departures.remembers(kind)
+            is_needed = is_needed or bool(_HAS_CONTROLLER.search(entry.data))
+            if is_needed and (whole := read(entry, Observed)) is not None:
                 self._departures.restore(kind, whole)
             if entry.body_ref is not None:
                 bodies[entry.subject] = entry.body_ref

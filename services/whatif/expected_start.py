@@ -54,7 +54,7 @@ async def add_expected_starts(
 
 
 def _add_expected_start(loaded: LoadedState, item: Json, budget: Budget) -> None:
-    told = with_forecast(
+    forecast = with_forecast(
         Explanation.model_validate(item),
         loaded.snapshot,
         history=loaded.history,
@@ -62,7 +62,7 @@ def _add_expected_start(loaded: LoadedState, item: Json, budget: Budget) -> None
         budget=budget,
     )
     for field in _FIELDS:
-        value = getattr(told, field)
+        value = getattr(forecast, field)
         item[field] = value.isoformat() if isinstance(value, datetime) else value
 
 

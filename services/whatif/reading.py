@@ -165,8 +165,8 @@ def save(loaded: LoadedState, file: Path) -> None:
             for subject, body in loaded.messages:
                 out.write(json.dumps({"subject": subject, "body": body}) + "\n")
     except OSError as error:
-        told = surroundings_error(error, str(file))
-        raise told or CommandError(str(file), unwritable(error)) from error
+        problem = surroundings_error(error, str(file))
+        raise problem or CommandError(str(file), unwritable(error)) from error
 
 
 def load(file: Path, *, keep: bool = False) -> LoadedState:

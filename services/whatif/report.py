@@ -180,6 +180,10 @@ def submission_sentences(course: Simulation, added: Iterable[Id]) -> Iterator[st
             stops = f", preempted {fate.preemptions} times" if fate.preemptions else ""
             yield f"{fate.key} starts {when} in ClusterQueue {fate.cluster_queue}{stops}"
         else:
-            told = course.engine.explain(*ident)
-            why = fate.reason if told is None else f"{told.reason}: {told.message}"
+            explanation = course.engine.explain(*ident)
+            why = (
+                fate.reason
+                if explanation is None
+                else f"{explanation.reason}: {explanation.message}"
+            )
             yield f"{fate.key} does not start: {why}"

@@ -110,11 +110,11 @@ def _report(service: str, error: BaseException | None) -> None:
     cause = error
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
         [cause] = cause.exceptions
-    told = surroundings_error(cause) if isinstance(cause, OSError) else None
-    if told is None:
+    known = surroundings_error(cause) if isinstance(cause, OSError) else None
+    if known is None:
         log.error("the service ended by itself", service=service, error=repr(error), exc_info=error)
         return
-    log.error("the service cannot run", service=service, problem=str(told), to_do=told.hint)
+    log.error("the service cannot run", service=service, problem=str(known), to_do=known.hint)
     log.debug("where that was found", service=service, exc_info=error)
 
 

@@ -120,7 +120,7 @@ class WebServer:
     async def _follow_certificates(
         self, tls: ReloadingContext, certificates: CertificateFolder
     ) -> None:
-        told: str | None = None
+        logged: str | None = None
         while True:
             await asyncio.sleep(self._follow_seconds)
             try:
@@ -130,6 +130,6 @@ class WebServer:
                 log.error("cannot renew the serving certificate", error=str(error))
             if tls.refresh():
                 log.info("took up a new serving certificate")
-            elif tls.error != told and tls.error is not None:
+            elif tls.error != logged and tls.error is not None:
                 log.error("keeping the old serving certificate", error=tls.error)
-            told = tls.error
+            logged = tls.error

@@ -104,14 +104,14 @@ class _Child:
                     await self.start()
                 for name, setup in job.setups.items():
                     if name not in self._told or self._told[name] != setup.value:
-                        told = await self._exchange(Frame({"do": name, **setup.head()}))
-                        if "failed" in told.head:
-                            raise RuntimeError(f"{name}: {told.head['failed']}")
+                        ready = await self._exchange(Frame({"do": name, **setup.head()}))
+                        if "failed" in ready.head:
+                            raise RuntimeError(f"{name}: {ready.head['failed']}")
                         self._told[name] = setup.value
                 answer = await self._exchange(job.frame)
                 while "ask" in answer.head:
-                    said = job.answer(*answer.head["ask"])
-                    answer = await self._exchange(Frame({"answer": said}))
+                    outcome = job.answer(*answer.head["ask"])
+                    answer = await self._exchange(Frame({"answer": outcome}))
                 return answer
         except (EOFError, ConnectionError, TimeoutError) as error:
             status = await self.close()

@@ -155,14 +155,14 @@ class KubeReviewer:
 
     async def _review_token(self, token: str) -> tuple[User | None, float]:
         status = await self._ask(TOKEN_REVIEW, {"token": token})
-        said = status.get("user") or {}
-        if not status.get("authenticated") or not said.get("username"):
+        reviewed = status.get("user") or {}
+        if not status.get("authenticated") or not reviewed.get("username"):
             return None, self._denied_seconds
-        extra = {key: tuple(values) for key, values in (said.get("extra") or {}).items()}
+        extra = {key: tuple(values) for key, values in (reviewed.get("extra") or {}).items()}
         user = User(
-            name=str(said["username"]),
-            uid=str(said.get("uid") or ""),
-            groups=tuple(said.get("groups") or ()),
+            name=str(reviewed["username"]),
+            uid=str(reviewed.get("uid") or ""),
+            groups=tuple(reviewed.get("groups") or ()),
             extra=tuple(sorted(extra.items())),
         )
         return user, self._allowed_seconds

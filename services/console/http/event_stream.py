@@ -68,8 +68,8 @@ async def events(
             for event in _snapshot(queries, visibility):
                 yield event
             del event
-        elif told := _change(queries, visibility, changes):
-            yield _event("change", version_now, told)
+        elif change := _change(queries, visibility, changes):
+            yield _event("change", version_now, change)
         version = version_now
 
 

@@ -127,9 +127,9 @@ class Alerts:
             self._spokes,
         )
         found, problems = list(self._standing()), [problem] if problem else []
-        for look in looks:
+        for finds in looks:
             try:
-                found += await look()
+                found += await finds()
             except BusError as error:
                 problems.append(str(error))
         found.sort(key=lambda each: (each.severity != "critical", each.name, each.summary))
@@ -254,7 +254,7 @@ async def _firing(url: str) -> list[Alert]:
 
 def _of(alert: dict[str, Any]) -> Alert | None:
     """One of ours that rings; None for any other one."""
-    labels, told = alert["labels"], alert.get("annotations") or {}
+    labels, annotations = alert["labels"], alert.get("annotations") or {}
     name = str(labels.get("alertname", ""))
     if alert.get("state") != "firing" or not name.startswith(OURS):
         return None
@@ -263,7 +263,7 @@ def _of(alert: dict[str, Any]) -> Alert | None:
     return Alert(
         name=name[:TEXT_MAX],
         severity=str(labels.get("severity", "warning"))[:TEXT_MAX],
-        summary=str(told.get("summary") or name)[:TEXT_MAX],
+        summary=str(annotations.get("summary") or name)[:TEXT_MAX],
         since=since.astimezone(UTC) if since is not None else None,
-        runbook=str(told.get("runbook_url") or "")[:TEXT_MAX],
+        runbook=str(annotations.get("runbook_url") or "")[:TEXT_MAX],
     )

@@ -164,8 +164,8 @@ def _inside(integrations: list[Integration], group: str, kind: str) -> Integrati
 def _finished(finish: Finish | None) -> str:
     if finish is None:
         return "no"
-    said = "succeeded" if finish.success else "failed"
-    return f"{said}: {finish.message}" if finish.message else said
+    result = "succeeded" if finish.success else "failed"
+    return f"{result}: {finish.message}" if finish.message else result
 
 
 def _read(

@@ -64,13 +64,13 @@ async def running_dev(arguments: Sequence[str]) -> AsyncIterator[asyncio.subproc
 
 async def _wait_ready(dev: asyncio.subprocess.Process) -> None:
     assert dev.stdout is not None
-    said: list[str] = []
+    printed: list[str] = []
     async with asyncio.timeout(START_SECONDS):
         async for line in dev.stdout:
-            said.append(line.decode(errors="replace").rstrip())
-            if READY in said[-1]:
+            printed.append(line.decode(errors="replace").rstrip())
+            if READY in printed[-1]:
                 return
-    raise RuntimeError("sluice dev ended:\n" + "\n".join(said))
+    raise RuntimeError("sluice dev ended:\n" + "\n".join(printed))
 
 
 def _look(root: int) -> dict[int, Usage]:

@@ -106,8 +106,8 @@ class _Demo:
                     self._say("demo: left running; Ctrl-C stops it")
                     await asyncio.Event().wait()
         except CommandError as error:
-            told = f"{error}; {error.hint}" if error.hint else str(error)
-            verdict, status = f"demo: failed: {told}", error.status
+            problem = f"{error}; {error.hint}" if error.hint else str(error)
+            verdict, status = f"demo: failed: {problem}", error.status
         except asyncio.CancelledError:
             if not options.keep:
                 verdict = "demo: failed: interrupted"

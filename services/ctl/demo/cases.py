@@ -351,8 +351,8 @@ def verdict_of(result: CaseResult, rules: Rules) -> str:
         if not denied:
             return f"was expected to be denied with {error.get('contains')!r}"
         wanted = str(error.get("contains", ""))
-        told = result.submitted.refusal
-        return "" if wanted in told else f"was denied, but not with {wanted!r}"
+        refusal = result.submitted.refusal
+        return "" if wanted in refusal else f"was denied, but not with {wanted!r}"
     if denied:
         return "" if result.case.unsure else f"was denied: {result.submitted.refusal}"
     if not result.ended and not result.inadmissible_because and not result.case.unsure:

@@ -92,12 +92,12 @@ def judge(result: LoadResult, *, load: bool = True, queues: bool = True) -> list
 
 def machines_settled(result: LoadResult) -> list[str]:
     """Every TaskRun that asked for a machine got an answer, and no machine is held for one that ended."""
-    told: dict[str, set[str]] = {}
+    states_of: dict[str, set[str]] = {}
     names: dict[str, str] = {}
     for state in result.hosts:
-        told.setdefault(state.uid, set()).add(state.state)
+        states_of.setdefault(state.uid, set()).add(state.state)
         names[state.uid] = f"{state.namespace}/{state.name}"
-    silent = [names[uid] for uid, states in told.items() if not states & {"ready", "failed"}]
+    silent = [names[uid] for uid, states in states_of.items() if not states & {"ready", "failed"}]
     return [
         *(f"{name} asked for a machine and was never answered" for name in silent),
         *(

@@ -78,9 +78,11 @@ async def read_results(
     """Read the logs from their beginning to their present end."""
     entries = [entry for log in LOGS for entry in await _read(bus, log)]
     message_logs = read_logs(entries)
-    said = await _read(bus, Stream.HOSTS)
+    of_hosts = await _read(bus, Stream.HOSTS)
     hosts = [
-        HostState.decode(entry.data) for entry in said if entry.headers.get(TYPE) == HostState.type
+        HostState.decode(entry.data)
+        for entry in of_hosts
+        if entry.headers.get(TYPE) == HostState.type
     ]
     states = {record.message.uid: record.message for record in message_logs.workloads}
     first: dict[str, Admission] = {}
@@ -102,7 +104,7 @@ async def read_results(
         ),
         refused=refused,
         hosts=tuple(hosts),
-        platforms=tuple(_records_in(said)),
+        platforms=tuple(_records_in(of_hosts)),
         names={uid: each.name for uid, each in submitted.items()},
     )
 

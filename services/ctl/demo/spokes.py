@@ -121,9 +121,9 @@ def judge(
     left: Iterable[str],
 ) -> dict[str, list[str]]:
     """The faults of each check, by its name."""
-    told: dict[str, _DispatchHistory] = {}
+    histories: dict[str, _DispatchHistory] = {}
     for order in orders:
-        of = told.setdefault(f"{order.namespace}/{order.name}", _DispatchHistory())
+        of = histories.setdefault(f"{order.namespace}/{order.name}", _DispatchHistory())
         if order.state == "offered":
             of.offered[order.spoke] = of.offered.get(order.spoke, 0) + 1
         of.open[order.spoke] = order.state
@@ -131,22 +131,26 @@ def judge(
             of.chosen[order.spoke] = None
         running = [spoke for spoke, state in of.open.items() if state == "chosen"]
         of.at_once = max(of.at_once, len(running))
-    copies = sum(sum(of.offered.values()) for of in told.values())
+    copies = sum(sum(of.offered.values()) for of in histories.values())
     wanted = {one.uid: one.name for one in submitted if one.object is not None}
     refused = [f"{one.name} was refused: {one.refusal}" for one in submitted if one.object is None]
-    used = {spoke for of in told.values() for spoke in of.chosen}
+    used = {spoke for of in histories.values() for spoke in of.chosen}
     return {
         "nothing lost: everything submitted ran to its end on a spoke": [
             *refused,
             *(f"{name} has not ended" for name in stuck),
             *checks.none_lost(message_logs, wanted, finished=True),
             *checks.nothing_dead(message_logs),
-            *(f"{name} was chosen nowhere" for name, of in told.items() if not of.chosen),
-            *([] if len(told) == len(wanted) else [f"{len(told)} of {len(wanted)} were sent away"]),
+            *(f"{name} was chosen nowhere" for name, of in histories.items() if not of.chosen),
+            *(
+                []
+                if len(histories) == len(wanted)
+                else [f"{len(histories)} of {len(wanted)} were sent away"]
+            ),
         ],
         "nobody ran on two spokes": [
             f"{name} was chosen on {of.at_once} spokes at once"
-            for name, of in told.items()
+            for name, of in histories.items()
             if of.at_once > 1
         ],
         "no quota exceeded, neither the hub's nor a spoke's": checks.quotas_respected(message_logs),
@@ -155,8 +159,8 @@ def judge(
             *checks.quota_given_back(message_logs),
         ],
         f"at most {COPIES_MAX} copies were made for a workload, on average": (
-            [f"{copies} copies for {len(told)} workloads"]
-            if copies > COPIES_MAX * max(1, len(told))
+            [f"{copies} copies for {len(histories)} workloads"]
+            if copies > COPIES_MAX * max(1, len(histories))
             else []
         ),
         "every spoke had a share": [f"{one} ran nothing" for one in spokes if one not in used],
@@ -169,7 +173,7 @@ async def _until_ended(
 ) -> list[str]:
     """Wait until all jobs have ended at the hub; return those that make no progress."""
     loop = asyncio.get_running_loop()
-    since, before, told = loop.time(), -1, 0.0
+    since, before, printed_at = loop.time(), -1, 0.0
     kube = system.kube()
     try:
         while True:
@@ -185,8 +189,8 @@ async def _until_ended(
                 ]
             if len(left) != before:
                 before, since = len(left), loop.time()
-            if loop.time() - told > 5:
-                told = loop.time()
+            if loop.time() - printed_at > 5:
+                printed_at = loop.time()
                 say(f"  {len(submitted) - len(left)} of {len(submitted)} have ended")
             if not left:
                 say(f"  {len(submitted)} of {len(submitted)} have ended")

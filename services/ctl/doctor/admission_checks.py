@@ -57,6 +57,6 @@ def _is_answered(state: dict[str, Any], check: str, since: datetime) -> bool:
         if answer.get("check") != check:
             continue
         message, at = str(answer.get("message") or ""), instant(answer.get("at"))
-        told = bool(message) and not message.startswith(CHECK_RESET)
-        return answer.get("state") != "Pending" or told or (at is not None and at > since)
+        has_message = bool(message) and not message.startswith(CHECK_RESET)
+        return answer.get("state") != "Pending" or has_message or (at is not None and at > since)
     return False

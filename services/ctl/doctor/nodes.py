@@ -59,10 +59,10 @@ def _quota_above_nodes(snapshot: Snapshot, cluster: str) -> Iterator[Finding]:
             continue
         there = sum(_allocatable(node, resource) for node in _nodes_of(snapshot, cluster, flavor))
         if nominal > there:
-            told, found = format_amount(resource, nominal), format_amount(resource, there)
+            wanted, found = format_amount(resource, nominal), format_amount(resource, there)
             yield Finding(
                 where=f"ResourceFlavor {flavor}",
-                problem=f"queues have {told} {resource} in all, its nodes in {cluster} {found}",
+                problem=f"queues have {wanted} {resource} in all, its nodes in {cluster} {found}",
                 advice="lower nominalQuota, or add nodes; what is admitted above stays unscheduled",
                 wrong=False,
             )

@@ -261,7 +261,7 @@ class _Printer:
 async def _watched(reader: StreamReader, query: Query) -> AsyncIterator[str]:
     """All rows, then each row that changes, as `kubectl get --watch` prints them."""
     snapshot, printer = Snapshot(), None
-    told: dict[ObjectKey, tuple[str, ...]] = {}
+    printed: dict[ObjectKey, tuple[str, ...]] = {}
     async with aclosing(_batches(reader, query)) as batches:
         async for batch in batches:
             for seen in await reader.valid(batch):
@@ -271,9 +271,9 @@ async def _watched(reader: StreamReader, query: Query) -> AsyncIterator[str]:
                 continue  # No rows yet: print no header.
             first = printer is None
             printer = printer or _Printer(query, rows)
-            fresh = [row for row in rows if told.get(row.ident) != printer.stable_cells(row)]
+            fresh = [row for row in rows if printed.get(row.ident) != printer.stable_cells(row)]
             fresh = await _with_positions(reader, query, fresh)
-            told = {row.ident: printer.stable_cells(row) for row in rows}
+            printed = {row.ident: printer.stable_cells(row) for row in rows}
             for line in _changed(query, printer, fresh, header=first and query.header):
                 yield line
 

@@ -115,14 +115,14 @@ def _objects(
         unread = dict.fromkeys(snapshot.too_large.get(kind.detail, {}), _EMPTY)
         result = []
         for ident, obj in {**unread, **found}.items():
-            told = (
+            answered = (
                 {"sluice": {"queue": snapshot.queues[ident]}} if _told(snapshot, ident, add) else {}
             )
             result.append(
                 Row(
                     ident=ident,
                     cells=cells(snapshot, ident, obj, now),
-                    object={**obj, **told},
+                    object={**obj, **answered},
                     labels=labels_of(obj),
                 )
             )

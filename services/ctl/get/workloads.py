@@ -152,9 +152,9 @@ def workload_object(snapshot: Snapshot, ident: ObjectKey) -> Json:
             "metadata": {"namespace": ident.namespace, "name": ident.name},
         }
     metadata = metadata_of(obj)
-    told = {
+    added = {
         "cluster": ident.cluster,
         "workload": snapshot.workloads[ident],
         "admission": snapshot.admissions.get(ident),
     }
-    return {**obj, "metadata": metadata, "sluice": told}
+    return {**obj, "metadata": metadata, "sluice": added}

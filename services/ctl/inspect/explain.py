@@ -145,8 +145,8 @@ def explained(item: Json, now: datetime) -> Iterator[str]:
         shares = item["fair_shares"].items()
         yield _line("Fair shares", ", ".join(f"{whose} {share}" for whose, share in shares))
     for check, state in item.get("checks", {}).items():
-        said = item.get("check_messages", {}).get(check)
-        yield _line("Check", f"{check} is {state}" + (f": {said}" if said else ""))
+        text = item.get("check_messages", {}).get(check)
+        yield _line("Check", f"{check} is {state}" + (f": {text}" if text else ""))
     if item.get("requeue_at"):
         yield _line("Not before", str(item["requeue_at"]))
     if item.get("remedy"):

@@ -79,9 +79,9 @@ async def show_history(
     elif every:
         lines = [*lost, *lines, begin, traces]
     else:
-        told = list(story((e.at, "void" if e.void else e.what, e.body) for e in events))
+        lines_of_story = list(story((e.at, "void" if e.void else e.what, e.body) for e in events))
         more = f"{len(events)} messages in all: `sluice history {namespace}/{name} --all`"
-        lines = [*lost, *told, *([begin] if MADE_ROOM in begin else []), more, traces]
+        lines = [*lost, *lines_of_story, *([begin] if MADE_ROOM in begin else []), more, traces]
     print("\n".join(lines))
 
 

@@ -54,13 +54,13 @@ async def status(*, output: str, url: str | None, directory: Path) -> int:
     wrong = [finding for finding in findings if finding.wrong]
     waits = waiting(snapshot)
     if output == "json":
-        told = {
+        shown = {
             "healthy": not wrong,
             "workloads": counts(snapshot),
             "waiting": [asdict(wait) for wait in waits],
             "findings": [asdict(finding) for finding in findings],
         }
-        print(json.dumps(told, indent=4))
+        print(json.dumps(shown, indent=4))
     else:
         print("\n".join(screen(snapshot, findings, waits, utc_now())))
     return Exit.FAILED if wrong else Exit.OK

@@ -119,60 +119,60 @@ class Explainer:
 
     def _explained(self, state: WorkloadState, *, everyone: bool) -> Explanation:
         key = f"{state.namespace}/{state.name}"
-        told = self._decider.engine.explain(state.cluster, key)
+        found = self._decider.engine.explain(state.cluster, key)
         shard = self._shard(state.cluster)
         if state.phase == "finished":
             return _over(state)
-        if told is None or shard is None:
+        if found is None or shard is None:
             return _unseen(state)
-        ahead = self._ahead(state, told)
+        ahead = self._ahead(state, found)
         here = [name for name in ahead if name.startswith(f"{state.namespace}/")]
-        mine = _names(state.namespace, told.victims)
-        unready = _names(state.namespace, told.unready)
-        checks = self._awaited_checks(shard, state, told)
-        holding = told.reason in _HOLDING
+        mine = _names(state.namespace, found.victims)
+        unready = _names(state.namespace, found.unready)
+        checks = self._awaited_checks(shard, state, found)
+        holding = found.reason in _HOLDING
         return Explanation(
             **_base(state),
-            reason=told.reason,
-            message=self._message(state, told),
-            cluster_queue=told.cluster_queue,
-            position=told.position,
-            position_in_local_queue=told.position_in_local_queue,
+            reason=found.reason,
+            message=self._message(state, found),
+            cluster_queue=found.cluster_queue,
+            position=found.position,
+            position_in_local_queue=found.position_in_local_queue,
             ahead=_names(state.namespace, here)[:NAMES_MAX],
             ahead_here=len(here),
             ahead_elsewhere=len(ahead) - len(here),
             shortages=[
-                _shortage(shard, state, told.cluster_queue, each, everyone=everyone)
-                for each in told.shortfalls
+                _shortage(shard, state, found.cluster_queue, each, everyone=everyone)
+                for each in found.shortfalls
             ],
             victims=mine,
-            victims_elsewhere=len(told.victims) - len(mine),
+            victims_elsewhere=len(found.victims) - len(mine),
             unready=unready,
-            unready_elsewhere=len(told.unready) - len(unready),
-            fair_shares=dict(told.shares),
+            unready_elsewhere=len(found.unready) - len(unready),
+            fair_shares=dict(found.shares),
             checks={name: check.state for name, check in checks.items()},
             check_messages={name: check.message for name, check in checks.items() if check.message},
-            remedy=self._remedy(shard, state, told),
-            requeue_at=None if told.requeue_at is None else _at(told.requeue_at),
+            remedy=self._remedy(shard, state, found),
+            requeue_at=None if found.requeue_at is None else _at(found.requeue_at),
             expected_start_unknown_because="" if holding else NO_DURATIONS,
         )
 
     @staticmethod
-    def _remedy(shard: Shard, state: WorkloadState, told: engine_answer.Explanation) -> str:
-        misnamed = told.reason == MISCONFIGURED and not told.cluster_queue
-        return (correction(shard, state) if misnamed else "") or told.remedy
+    def _remedy(shard: Shard, state: WorkloadState, found: engine_answer.Explanation) -> str:
+        misnamed = found.reason == MISCONFIGURED and not found.cluster_queue
+        return (correction(shard, state) if misnamed else "") or found.remedy
 
-    def _message(self, state: WorkloadState, told: engine_answer.Explanation) -> str:
+    def _message(self, state: WorkloadState, found: engine_answer.Explanation) -> str:
         """The engine's message; during a back-off also the reason of the eviction."""
-        if (stopped := self._decider.admission_stopped) and told.reason != "Admitted":
-            return f"Nobody is admitted at present: {stopped}. {told.message}"
-        if told.reason in _HOLDING and (why := self._decider.held_back.why(state.ref)):
-            return f"{told.message}. It keeps its quota, but {why}"
+        if (stopped := self._decider.admission_stopped) and found.reason != "Admitted":
+            return f"Nobody is admitted at present: {stopped}. {found.message}"
+        if found.reason in _HOLDING and (why := self._decider.held_back.why(state.ref)):
+            return f"{found.message}. It keeps its quota, but {why}"
         last = self._decider.last_decision(state)
-        if told.requeue_at is None or last is None or last.state != "waiting" or not last.message:
-            return told.message
+        if found.requeue_at is None or last is None or last.state != "waiting" or not last.message:
+            return found.message
         times = f" (time {last.requeue_count})" if last.requeue_count else ""
-        return f"{told.message}. {last.message}{times}"
+        return f"{found.message}. {last.message}{times}"
 
     def unready_checks(self, ref: WorkloadRef) -> dict[str, CheckStateChanged | None]:
         """The admission checks that a workload with quota needs and that are not Ready, by name.
@@ -188,21 +188,21 @@ class Explainer:
         return {n: each for n, each in answers.items() if each is None or each.state != "Ready"}
 
     def _awaited_checks(
-        self, shard: Shard, state: WorkloadState, told: engine_answer.Explanation
+        self, shard: Shard, state: WorkloadState, found: engine_answer.Explanation
     ) -> dict[str, CheckState]:
         """The admission checks for which it waits; a check without a state counts as pending."""
         latest = self._decider.checks_of(state)
-        queue = shard.queues.get(told.cluster_queue)
+        queue = shard.queues.get(found.cluster_queue)
         wanted = [rule.name for rule in queue.fact.checks] if queue is not None else []
-        if told.reason == RESERVED:
-            answers = shard.workloads[told.key].checks
+        if found.reason == RESERVED:
+            answers = shard.workloads[found.key].checks
             return {
                 name: latest[name]
                 if name in answers and name in latest
                 else _pending_check(state, name)
                 for name in dict.fromkeys((*wanted, *answers))
             }
-        if told.requeue_at is None:
+        if found.requeue_at is None:
             return {}
         return {
             name: latest[name]
@@ -210,11 +210,11 @@ class Explainer:
             if name in latest and latest[name].state == "Retry"
         }
 
-    def _ahead(self, state: WorkloadState, told: engine_answer.Explanation) -> list[Key]:
-        if told.position is None or told.position == 1:
+    def _ahead(self, state: WorkloadState, found: engine_answer.Explanation) -> list[Key]:
+        if found.position is None or found.position == 1:
             return []
         pending = self._decider.engine.pending(
-            state.cluster, told.cluster_queue, limit=told.position - 1
+            state.cluster, found.cluster_queue, limit=found.position - 1
         )
         return [each.key for each in pending]
 

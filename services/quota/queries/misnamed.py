@@ -40,5 +40,5 @@ def _correct_the_label(shard: Shard, state: WorkloadState) -> str:
         if each.fact is not None and each.key.startswith(f"{state.namespace}/")
     )
     guess = did_you_mean(state.queue, there)
-    told = f"create the LocalQueue, or correct the job's label {QUEUE}"
-    return f"{told}: {guess}" if guess else told
+    advice = f"create the LocalQueue, or correct the job's label {QUEUE}"
+    return f"{advice}: {guess}" if guess else advice

@@ -92,9 +92,9 @@ def resolve(image: Image, *, scheme: str = "https") -> str:
         raise ImageError(f"{image}: the registry does not answer: {error}") from error
     _check_index(image, body, headers)
     digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
-    told = headers.get("Docker-Content-Digest", digest)
-    if told != digest:
-        raise ImageError(f"{image}: the registry says {told}, and its answer has {digest}")
+    named = headers.get("Docker-Content-Digest", digest)
+    if named != digest:
+        raise ImageError(f"{image}: the registry says {named}, and its answer has {digest}")
     return digest
 
 
@@ -150,10 +150,10 @@ def _fetch(url: str, image: Image) -> tuple[bytes, Mapping[str, str]]:
 
 def _token(challenge: str, image: Image) -> str:
     """A token to pull, which a registry gives to everybody for public images."""
-    told = dict(_CHALLENGE.findall(challenge))
-    scope = told.get("scope") or f"repository:{image.repository}:pull"
-    query = urllib.parse.urlencode({"service": told.get("service", ""), "scope": scope})
-    answer: Any = json.loads(_get(f"{told.get('realm', '')}?{query}", {})[0])
+    parts = dict(_CHALLENGE.findall(challenge))
+    scope = parts.get("scope") or f"repository:{image.repository}:pull"
+    query = urllib.parse.urlencode({"service": parts.get("service", ""), "scope": scope})
+    answer: Any = json.loads(_get(f"{parts.get('realm', '')}?{query}", {})[0])
     given = answer if isinstance(answer, dict) else {}
     token = given.get("token") or given.get("access_token")
     if not isinstance(token, str):

@@ -60,12 +60,14 @@ async def _keep_queues(kube: Kube, unfinished: set[str]) -> None:
     """Write to all queues whether any workload is admitted; which queue does not matter."""
     while True:
         await asyncio.sleep(QUEUES_SECONDS)
-        told = {"reservingWorkloads": min(1, len(unfinished)), "conditions": [ACTIVE]}
+        status = {"reservingWorkloads": min(1, len(unfinished)), "conditions": [ACTIVE]}
         for queue in (await kube.list(CLUSTER_QUEUE)).items:
             before = (queue.get("status") or {}).get("reservingWorkloads")
-            if before != told["reservingWorkloads"]:
+            if before != status["reservingWorkloads"]:
                 name = queue["metadata"]["name"]
-                await kube.patch(CLUSTER_QUEUE, None, name, {"status": told}, subresource="status")
+                await kube.patch(
+                    CLUSTER_QUEUE, None, name, {"status": status}, subresource="status"
+                )
 
 
 async def _seen(kube: Kube) -> AsyncGenerator[Body, None]:

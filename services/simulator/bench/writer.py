@@ -31,15 +31,15 @@ class Writer:
 
     async def admit(self, workload: Body) -> None:
         """Set Admitted=True, without looking at quota."""
-        told = ("True", "Admitted", "By test runner")
+        condition = ("True", "Admitted", "By test runner")
         await self.conditions(
-            workload, QuotaReserved=told, Admitted=told, admission=_admission(workload)
+            workload, QuotaReserved=condition, Admitted=condition, admission=_admission(workload)
         )
 
     async def give_back(self, workload: Body) -> None:
         """Set QuotaReserved=False on an evicted workload."""
-        told = ("False", "Pending", "By test runner")
-        await self.conditions(workload, QuotaReserved=told, Admitted=told, admission=None)
+        condition = ("False", "Pending", "By test runner")
+        await self.conditions(workload, QuotaReserved=condition, Admitted=condition, admission=None)
 
     async def finish(self, workload: Body) -> None:
         """Set Finished=True."""
@@ -78,13 +78,13 @@ class Writer:
     def _status_patch(self, workload: Body, changes: dict[str, Any]) -> dict[str, Any]:
         metadata = workload["metadata"]
         at = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        told = dict(changes)
+        left = dict(changes)
         status: dict[str, Any] = {}
-        if "admission" in told:
-            status["admission"] = told.pop("admission")
+        if "admission" in left:
+            status["admission"] = left.pop("admission")
         conditions = (workload.get("status") or {}).get("conditions") or []
         by_type = {condition["type"]: condition for condition in conditions}
-        for type_, (value, reason, message) in told.items():
+        for type_, (value, reason, message) in left.items():
             by_type[type_] = {
                 "type": type_,
                 "status": value,

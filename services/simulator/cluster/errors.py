@@ -133,8 +133,8 @@ def unsupported_media_type(message: str) -> ApiError:
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiError:
     """422: fields are invalid; the message names all of them."""
-    said = [f"{cause.field}: {cause.message}" for cause in causes]
-    listed = said[0] if len(said) == 1 else "[" + ", ".join(said) + "]"
+    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     message = f'{kind.qualified_kind} "{name}" is invalid: {listed}'
     return ApiError(422, "Invalid", message, kind=kind, name=name, causes=causes)
 

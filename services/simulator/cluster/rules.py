@@ -61,10 +61,10 @@ class Rules:
         if not isinstance(body, dict):
             raise bad_request("the object provided is unrecognized (must be a JSON object)")
         api_version = kind.api_version(version)
-        said = (body.get("apiVersion", api_version), body.get("kind", kind.kind))
-        if said != (api_version, kind.kind):
+        named = (body.get("apiVersion", api_version), body.get("kind", kind.kind))
+        if named != (api_version, kind.kind):
             raise bad_request(
-                f"the API version in the data ({said[0]}, {said[1]}) does not match the expected "
+                f"the API version in the data ({named[0]}, {named[1]}) does not match the expected "
                 f"API version ({api_version}, {kind.kind})"
             )
         metadata = _tidy(body.get("metadata") or {})

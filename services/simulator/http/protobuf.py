@@ -56,17 +56,17 @@ def decode_protobuf(raw: bytes) -> Obj:
     try:
         envelope = _read(raw[len(MAGIC) :], ENVELOPE, encode=False)
         found = envelope.get("type", {})
-        said = (str(found.get("apiVersion", "")), str(found.get("kind", "")))
-        message = KINDS.get(said)
+        named = (str(found.get("apiVersion", "")), str(found.get("kind", "")))
+        message = KINDS.get(named)
         if message is None:
             raise unsupported_media_type(
-                f"{said[1]} is not understood as protobuf here; send application/json "
+                f"{named[1]} is not understood as protobuf here; send application/json "
                 "(with kubectl: create --dry-run=client -o yaml, then apply)"
             )
         obj = _read(envelope.get("raw", b""), message, encode=True)
     except (IndexError, UnicodeDecodeError, ValueError) as error:
         raise bad_request(f"the body is not readable protobuf: {error}") from error
-    return {"apiVersion": said[0], "kind": said[1], **obj}
+    return {"apiVersion": named[0], "kind": named[1], **obj}
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:

@@ -88,9 +88,9 @@ def _statuses(decisions: dict[WorkloadRef, Admission], workloads: Iterable[Objec
                 continue
             holds = is_true(workload, QUOTA_RESERVED)
             if holds != (decision.state in HOLDING):
-                said = "says" if holds else "does not say"
+                says = "says" if holds else "does not say"
                 wrong.append(
-                    f"Workload {metadata['name']} {said} that it holds quota: {decision.state}"
+                    f"Workload {metadata['name']} {says} that it holds quota: {decision.state}"
                 )
     return wrong
 

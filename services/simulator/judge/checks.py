@@ -271,11 +271,11 @@ def reasons_given(message_logs: MessageLogs) -> list[str]:
     for state in _latest(message_logs.workloads).values():
         if state.phase != "waiting":
             continue
-        said = last.get((state.cluster, state.namespace, state.name))
-        if said is None or said.uid != state.uid:
+        decision = last.get((state.cluster, state.namespace, state.name))
+        if decision is None or decision.uid != state.uid:
             wrong.append(f"{state.ref.path} waits, and nothing was ever decided about it")
-        elif said.state == "waiting" and not (said.reason and said.message):
-            wrong.append(f"{state.ref.path} waits without a reason ({said.reason!r})")
+        elif decision.state == "waiting" and not (decision.reason and decision.message):
+            wrong.append(f"{state.ref.path} waits without a reason ({decision.reason!r})")
     return wrong
 
 
@@ -443,13 +443,13 @@ ALWAYS: Final[tuple[Callable[[MessageLogs], list[str]], ...]] = (
 def _walk(message_logs: MessageLogs) -> Iterable[tuple[Record[Admission], JudgedQueues]]:
     """Yield each decision with the quota ledger before it, built from the messages it had read."""
     books: dict[str, JudgedQueues] = {}
-    index = told = 0
+    index = read = 0
     for record in message_logs.admissions:
         known = record.message.inputs.get(Stream.WORKLOADS, 0)
-        while told < len(message_logs.workloads) and message_logs.workloads[told].sequence <= known:
-            state = message_logs.workloads[told].message
+        while read < len(message_logs.workloads) and message_logs.workloads[read].sequence <= known:
+            state = message_logs.workloads[read].message
             books.setdefault(state.cluster, JudgedQueues()).reclaim(state)
-            told += 1
+            read += 1
         known = record.message.inputs.get(Stream.OBSERVED, 0)
         while index < len(message_logs.observed) and message_logs.observed[index].sequence <= known:
             observed = message_logs.observed[index].message

@@ -172,22 +172,22 @@ def _lasting(
 ) -> list[str]:
     """Return what is wrong for longer than `NOTICE_SECONDS` without a break, each once."""
     since: dict[str, datetime] = {}
-    told: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for moment in _moments(work, message_logs, end):
         present = dict.fromkeys(wrong_at(moment))
         for text in [text for text in since if text not in present]:
-            _tell(told, text, since.pop(text), moment.at)
+            _tell(sentences, text, since.pop(text), moment.at)
         for text in present:
             since.setdefault(text, moment.at)
     for text, began in since.items():
-        _tell(told, text, began, end)
-    return list(told.values())
+        _tell(sentences, text, began, end)
+    return list(sentences.values())
 
 
-def _tell(told: dict[str, str], text: str, began: datetime, ended: datetime) -> None:
+def _tell(sentences: dict[str, str], text: str, began: datetime, ended: datetime) -> None:
     seconds = (ended - began).total_seconds()
     if seconds > NOTICE_SECONDS:
-        told[text] = f"{text}, for {seconds:.1f} s from {began:%H:%M:%S} on"
+        sentences[text] = f"{text}, for {seconds:.1f} s from {began:%H:%M:%S} on"
 
 
 def _moments(work: RunningWork, message_logs: MessageLogs, end: datetime) -> Iterator[_Moment]:

@@ -352,8 +352,8 @@ def _left_behind(system: System) -> list[str]:
     for claim in store.objects(CLAIMS):
         uid = claim.obj["metadata"]["ownerReferences"][0]["uid"]
         run = store.by_uid(uid)
-        told = {} if run is None else run.obj["metadata"].get("annotations") or {}
-        kept = run is not None and told.get(names.COSCHEDULE) not in coscheduling.PER_RUN
+        annotations = {} if run is None else run.obj["metadata"].get("annotations") or {}
+        kept = run is not None and annotations.get(names.COSCHEDULE) not in coscheduling.PER_RUN
         if _over(system, uid) and not kept:
             left.append(f"claim {claim.name}")
     return [f"left behind: {', '.join(left)}"] if left else []

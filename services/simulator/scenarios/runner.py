@@ -51,7 +51,7 @@ def run(
     out = out if out is not None else sys.stdout
     if scenario not in SCENARIOS:
         raise UnknownScenarioError(scenario)
-    began = told = time.monotonic()
+    began = printed_at = time.monotonic()
     known = _known(range(start, start + seeds), kept)
     if known:
         print(
@@ -75,10 +75,14 @@ def run(
             _report(scenario, verdict, out, with_log=not show_log)
         else:
             passed += 1
-        if time.monotonic() - told >= PROGRESS_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - printed_at >= PROGRESS_SECONDS:
+            printed_at = time.monotonic()
             failed = f", {done - passed} failed" if done > passed else ""
-            print(f"  {done} of {seeds} after {told - began:.0f} s{failed}", file=out, flush=True)
+            print(
+                f"  {done} of {seeds} after {printed_at - began:.0f} s{failed}",
+                file=out,
+                flush=True,
+            )
     silent = _report_probes(scenario, fired, seeds, out)
     took = time.monotonic() - began
     print(f"  {took:.1f} s, mean {cpu_seconds / seeds:.1f} CPU s a seed", file=out)

@@ -168,12 +168,12 @@ def never_starting(
 ) -> Iterator[str]:
     """One sentence for each new workload that cannot start as things are, and what to do."""
     for ident in added:
-        told = simulation.engine.explain(*ident)
-        if told is None or told.reason not in HOPELESS:
+        explanation = simulation.engine.explain(*ident)
+        if explanation is None or explanation.reason not in HOPELESS:
             continue
         state = snapshot.workloads[ident]
         owner = "Workload" if state.owner is None else state.owner.kind
         name = state.name if state.owner is None else state.owner.name
         missing = missing_in_workload(snapshot, state, guesses=guesses)
-        problem = missing or f"{told.message.rstrip('. ')}; {told.remedy}"
+        problem = missing or f"{explanation.message.rstrip('. ')}; {explanation.remedy}"
         yield f"{owner} {state.namespace}/{name} would wait forever: {problem}"

@@ -35,7 +35,7 @@ class Patience:
         Raises its `BusError` where that would be no help, and after a minute.
         """
         loop = asyncio.get_running_loop()
-        told = False
+        has_warned = False
         while True:
             began = loop.time()
             try:
@@ -43,9 +43,9 @@ class Patience:
             except BusError as error:
                 if self._left <= 0 or not _is_passing(error):
                     raise
-                if self._tell is not None and not told:
+                if self._tell is not None and not has_warned:
                     self._tell(f"{error}: asking again, servers may be electing a leader")
-                told = True
+                has_warned = True
             await asyncio.sleep(PAUSE_SECONDS)
             self._left -= loop.time() - began
 

@@ -46,7 +46,7 @@ class Saved:
         return f"{self.stream}: {self.messages} messages, {self.size} bytes"
 
 
-async def backup(look: StreamReader, directory: Path, patience: Patience) -> AsyncIterator[Saved]:
+async def backup(reader: StreamReader, directory: Path, patience: Patience) -> AsyncIterator[Saved]:
     """Write each stream to its own folder and yield it when done. Services may keep running.
 
     A view comes before its log: so a view never knows more than its log does, and catches up by itself.
@@ -56,7 +56,7 @@ async def backup(look: StreamReader, directory: Path, patience: Patience) -> Asy
         raise BackupError(f"{directory} is there already and is not empty")
     for name in sorted(_names(), key=lambda name: not name.endswith(VIEW_SUFFIX)):
         try:
-            yield await save_stream(look.nc, name, directory / name, patience)
+            yield await save_stream(reader.nc, name, directory / name, patience)
         except ApiError as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
@@ -122,7 +122,9 @@ def _refuse_error(name: str, headers: dict[str, str]) -> None:
         raise UnavailableError(f"snapshot of {name}: {reason}")
 
 
-async def restore(look: StreamReader, directory: Path, patience: Patience) -> AsyncIterator[Saved]:
+async def restore(
+    reader: StreamReader, directory: Path, patience: Patience
+) -> AsyncIterator[Saved]:
     """Create each stream from its folder and yield it when done. Views come before their logs.
 
     Of three servers one has a restored stream first. Where another one leads then, a view with a log beside
@@ -135,10 +137,10 @@ async def restore(look: StreamReader, directory: Path, patience: Patience) -> As
     if not folders:
         raise BackupError(f"{directory} has no backup: no folder in it has a {CONFIG_FILE}")
     for folder in folders:
-        if await patience.ask(partial(stream_info, look.nc, folder.name)) is not None:
+        if await patience.ask(partial(stream_info, reader.nc, folder.name)) is not None:
             raise BackupError(f"stream {folder.name} is there already: nothing was restored")
     for folder in sorted(folders, key=lambda folder: not folder.name.endswith(VIEW_SUFFIX)):
-        yield await load_stream(look.nc, folder, patience)
+        yield await load_stream(reader.nc, folder, patience)
 
 
 async def load_stream(nc: Client, folder: Path, patience: Patience) -> Saved:

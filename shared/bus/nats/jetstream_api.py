@@ -62,17 +62,17 @@ async def call(
     answer: Json = json.loads(reply.data)
     if (problem := answer.get("error")) is not None:
         raise ApiError(what, problem.get("err_code", 0), problem.get("description", "refused"))
-    if what.startswith("STREAM.INFO.") and (look := _LOOKS.get(nc)) is not None:
-        look(answer["config"])
+    if what.startswith("STREAM.INFO.") and (on_config := _LOOKS.get(nc)) is not None:
+        on_config(answer["config"])
     return answer
 
 
-def look_at_streams(nc: Client, look: Callable[[Json], None]) -> None:
-    """Have `look` see the configuration of each stream that `call` asks for on this connection.
+def look_at_streams(nc: Client, on_config: Callable[[Json], None]) -> None:
+    """Have `on_config` see the configuration of each stream that `call` asks for on this connection.
 
-    What `look` raises, `call` raises.
+    What `on_config` raises, `call` raises.
     """
-    _LOOKS[nc] = look
+    _LOOKS[nc] = on_config
 
 
 async def ask(nc: Client, subject: str, data: bytes, *, timeout_seconds: float) -> Msg:

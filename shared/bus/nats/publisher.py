@@ -313,8 +313,8 @@ class Publisher:
         if code in _WRONG_LAST and letter.sent > 1:
             # Acknowledgements are still processed meanwhile.
             self._tasks = [task for task in self._tasks if not task.done()]
-            look = self._was_it_stored(letter, code, description)
-            self._tasks.append(asyncio.create_task(look))
+            question = self._was_it_stored(letter, code, description)
+            self._tasks.append(asyncio.create_task(question))
         else:
             self._refuse(letter, code, description)
 

@@ -73,10 +73,10 @@ def _completed(ruling: Ruling | None, before: tuple[int, int]) -> tuple[int, int
 
 def ruling_in_header(headers: Mapping[str, str]) -> tuple[bool, Ruling | None]:
     """Whether a decision has the header, and (epoch, term) in it; None: nobody can read it."""
-    said = headers.get(RULING)
-    if said is None:
+    ruling = headers.get(RULING)
+    if ruling is None:
         return (False, None)
-    before, _, after = said.partition(".")
+    before, _, after = ruling.partition(".")
     epoch, term = whole_number(before), whole_number(after)
     return (True, None if epoch is None or term is None else (epoch, term))
 

@@ -367,9 +367,9 @@ class MemoryBus(Requests):
         headers = wire_headers.build(
             message, message_id=identity, source=self._instance, now=self._wire.now()
         )
-        data, told = self._dialect.written(message.encode(), headers, stream=message.stream)
+        data, added = self._dialect.written(message.encode(), headers, stream=message.stream)
         return self._publisher.publish(
-            message.subject, data, {**told, **fence}, stream=message.stream
+            message.subject, data, {**added, **fence}, stream=message.stream
         )
 
     def _subscribe(self, registration: Registration) -> None:

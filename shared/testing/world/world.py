@@ -427,12 +427,12 @@ class World:
 
     def _on_log_line(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
         """Write the services' log lines to the world's log only."""
-        said = event.pop("event", "")
+        event_text = event.pop("event", "")
         error = sys.exc_info()[1] if event.pop("exc_info", None) else None
         for name, value in sorted(structlog.contextvars.get_contextvars().items()):
             event.setdefault(name, value)
         more = "".join(f" {name}={value!r}" for name, value in event.items())
-        self.note(f"{level}: {said}{more}" + (f" {error!r}" if error else ""))
+        self.note(f"{level}: {event_text}{more}" + (f" {error!r}" if error else ""))
         raise structlog.DropEvent
 
     def close(self) -> None:
@@ -450,11 +450,11 @@ class World:
         if self.closing or process.life != life or process.group is None:
             return
         error = None if task.cancelled() else task.exception()
-        said = _told(error) if error else "it returned"
+        reason = _told(error) if error else "it returned"
         self.note(
             f"end {process.name}.{life}: {error!r}" if error else f"end {process.name}.{life}"
         )
-        self.failures.append(f"process {process.name}.{life} ended by itself: {said}")
+        self.failures.append(f"process {process.name}.{life} ended by itself: {reason}")
         process.group.freeze()
         process.group = None
         self.later(self.between(self.faults.down_seconds), self.restart, process.name)
@@ -464,9 +464,9 @@ class World:
         if self.closing:
             return
         error = context.get("exception")
-        said = _told(error) if error else ""
+        reason = _told(error) if error else ""
         self.note(f"unhandled: {context.get('message')}: {error!r}")
-        self.failures.append(f"{context.get('message')}: {said}")
+        self.failures.append(f"{context.get('message')}: {reason}")
 
 
 def _told(error: BaseException) -> str:

@@ -128,10 +128,10 @@ def answer_question(here: WithinBudget, name: str, *arguments: str) -> Any:
 
 def context_from(pipe: Pipe, integrations: Integrations, namespace: str) -> NamespaceContext:
     """Return what the webhook knows of a namespace."""
-    told: dict[str, Any] = pipe.ask("context", namespace)
-    users: dict[str, Any] = {name: frozenset(told.pop(name)) for name in _USERS}
+    fields: dict[str, Any] = pipe.ask("context", namespace)
+    users: dict[str, Any] = {name: frozenset(fields.pop(name)) for name in _USERS}
     asked: dict[str, Any] = {name: partial(pipe.ask, name, namespace) for name in _ASKED}
-    return NamespaceContext(integrations=integrations, **told, **users, **asked)
+    return NamespaceContext(integrations=integrations, **fields, **users, **asked)
 
 
 def reply_frame(

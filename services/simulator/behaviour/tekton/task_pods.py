@@ -24,8 +24,10 @@ def claims(taskrun: Obj) -> list[str]:
 
 def wants_pod(taskrun: Obj) -> bool:
     """True if it matters on which node the TaskRun runs."""
-    told = annotations(taskrun)
-    return bool(told.get(AFFINITY_ANNOTATION) or claims(taskrun) or told.get(RUN_IN_PODS) == "true")
+    given = annotations(taskrun)
+    return bool(
+        given.get(AFFINITY_ANNOTATION) or claims(taskrun) or given.get(RUN_IN_PODS) == "true"
+    )
 
 
 def pod_of(taskrun: Stored, owner: Obj) -> Obj:

@@ -116,8 +116,8 @@ class WrapperController(Controller):
         obj, now = stored.obj, self.api.rules.now()
         # What succeeded stays deployed, without quota.
         reserved = deployed and phase != "Succeeded"
-        said = {"QuotaReserved": reserved, "ResourcesDeployed": deployed, "PodsReady": is_ready}
-        for type_, value in said.items():
+        truths = {"QuotaReserved": reserved, "ResourcesDeployed": deployed, "PodsReady": is_ready}
+        for type_, value in truths.items():
             conditions = with_condition(obj, type_, str(value), phase, "", now=now)
             obj = {**obj, "status": {**(obj.get("status") or {}), "conditions": conditions}}
         status: dict[str, Any] = {"phase": phase, "conditions": obj["status"]["conditions"]}
@@ -163,9 +163,9 @@ def _jobs_of(obj: Obj) -> Iterator[tuple[Obj, int]]:
     if "replicatedJobs" not in spec:
         yield status, int(spec.get("parallelism", 1))
         return
-    said = {one["name"]: one for one in status.get("replicatedJobsStatus") or []}
+    by_name = {one["name"]: one for one in status.get("replicatedJobsStatus") or []}
     for one in spec["replicatedJobs"]:
-        yield said.get(one["name"], {}), int(one.get("replicas", 1))
+        yield by_name.get(one["name"], {}), int(one.get("replicas", 1))
 
 
 def _is_ready(job: tuple[Obj, int]) -> bool:

@@ -120,9 +120,9 @@ class Runs:
         while loop.time() < deadline:
             subject = subjects.join("check", CLUSTER, NAMESPACE, name, CHECK, detail="provisioner")
             stored = self._system.server.latest(Stream.CHECKS, subject)
-            said = CheckState.decode(stored.data) if stored is not None else None
-            if said is not None and said.attempt >= asked and said.state != "Pending":
-                return said.state
+            answer = CheckState.decode(stored.data) if stored is not None else None
+            if answer is not None and answer.attempt >= asked and answer.state != "Pending":
+                return answer.state
             await asyncio.sleep(RETRY_SECONDS)
         return None
 

@@ -82,9 +82,9 @@ class MultiClusterSystem:
 
     def reports_lost(self, job: tuple[str, str], spoke: str) -> bool:
         """True if the hub published that the copy of `job` on `spoke` is lost."""
-        said = self.hub.server.streams[Stream.CHECKS].messages.values()
+        stored = self.hub.server.streams[Stream.CHECKS].messages.values()
         checks = (
-            CheckState.decode(one.data) for one in said if one.headers[TYPE] == CheckState.type
+            CheckState.decode(one.data) for one in stored if one.headers[TYPE] == CheckState.type
         )
         return any(
             check.namespace == job[0]

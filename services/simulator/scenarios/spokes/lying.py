@@ -224,7 +224,7 @@ class LyingSpoke:
         body = self._body(target, order.namespace, metadata, status=SUCCESS)
         show = self._random.choice((observed, tombstone))
         which = self._random.randrange(5)
-        said: list[Message] = []
+        messages: list[Message] = []
         for name in (self.spoke, other):
             copy = CopyState(
                 spoke=name,
@@ -244,8 +244,8 @@ class LyingSpoke:
             )
             beat = Beat(spoke=name, instance="liar", number=_HUGE, api=False, at=at)
             listed = Synced(cluster=name, epoch="lie", kinds=[], at=at)
-            said.append((copy, outcome, beat, listed, show(name, target, body))[which])
-        mine, lie = said
+            messages.append((copy, outcome, beat, listed, show(name, target, body))[which])
+        mine, lie = messages
         self._write(mine.subject, lie)
 
     async def _show_queue(self, bus: MemoryBus, order: Dispatch) -> None:

@@ -67,8 +67,8 @@ class NextRelease(Dialect):
         if stream not in self._raised:
             return data, headers
         body = json.loads(data)
-        told = {_INSIDE: body} | (body if stream in _UNDERSTOOD else {})
-        return json.dumps(told).encode(), {**headers, SCHEMA_VERSION: NEXT}
+        written = {_INSIDE: body} | (body if stream in _UNDERSTOOD else {})
+        return json.dumps(written).encode(), {**headers, SCHEMA_VERSION: NEXT}
 
     def read(self, one: M) -> M:
         """Return what any of the two releases wrote."""

@@ -78,16 +78,16 @@ class Tenant:
 
     async def _write(self, what: str, kind: Kind, name: str, call: Any) -> Any:
         assert (kind.group, kind.plural) in _EDITABLE, f"no tenant may write {kind.plural}"
-        said = f"{what[:_NOTE_MAX]} {kind.kind} {name}"
+        action = f"{what[:_NOTE_MAX]} {kind.kind} {name}"
         try:
             result = await call
         except KubeError as error:
             self.refused += 1
-            self._world.note(f"adversary: refused: {said}: {str(error)[:_NOTE_MAX]}")
+            self._world.note(f"adversary: refused: {action}: {str(error)[:_NOTE_MAX]}")
             return None
         verb = f"{what.partition(' ')[0]} {kind.kind}"
         self.done[verb] = self.done.get(verb, 0) + 1
-        self._world.note(f"adversary: {said}")
+        self._world.note(f"adversary: {action}")
         return result
 
 

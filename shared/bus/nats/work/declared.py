@@ -74,7 +74,7 @@ async def make_durable(nc: Client, view: str, config: Json) -> None:
 
 async def until_declared(connection: Connection, view: str, config: Json) -> None:
     """Return once the durable is as declared; make it where this user may."""
-    name, said = config["name"], False
+    name, has_warned = config["name"], False
     while True:
         nc, pause, found = connection.nc, PAUSE_SECONDS, None
         try:
@@ -91,8 +91,8 @@ async def until_declared(connection: Connection, view: str, config: Json) -> Non
                 )
                 return
             pause = DENIED_SECONDS
-            if not said:
-                said = True
+            if not has_warned:
+                has_warned = True
                 log.error(
                     "a durable consumer is missing, or not as declared: run `sluice bus apply`",
                     stream=view,
