@@ -14,6 +14,7 @@ VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 LIMIT_DEFAULT: Final = 1000
 LIMIT_MAX: Final = 100_000
 MANIFESTS_MAX: Final = 1000
+"""What one request may ask for or change: its answer fits in memory, and its simulation ends in time."""
 
 
 class Document(BaseModel):

@@ -63,10 +63,9 @@ BATCH_MAX: Final = 2_000
 """Messages that are applied before the loop decides."""
 
 REST: Final = 3.0
-"""After a decision the loop rests for this multiple of its duration. Facts gather meanwhile, and
-one evaluation of a queue serves all of them; other tasks carry out what was decided."""
-
 REST_SECONDS_MAX: Final = 0.05
+"""After a decision the loop rests for this multiple of its duration, and no longer, so that nobody notices.
+Facts gather meanwhile, and one evaluation of a queue serves all; other tasks carry out the decisions."""
 
 PROBLEMS_MAX: Final = 20
 """Contradictions that one examination logs."""

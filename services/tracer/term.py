@@ -38,6 +38,7 @@ RECORD_SECONDS: Final = 5.0
 """Between two records. After a crash, what was delivered since the last record is delivered again."""
 
 INBOX_MAX: Final = 1_000
+"""Messages that wait in memory to be traced; the others wait in their logs."""
 
 BATCH_IDLE: Final = timedelta(seconds=2)
 """Age of the last decision of a batch after which no further decision belongs to the batch."""

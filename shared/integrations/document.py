@@ -17,6 +17,8 @@ from shared.contracts.kueue.integrations import Integration as Document
 from shared.integrations.errors import IntegrationError, Problem
 
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
+"""Far more than our own documents have, and little to parse."""
+
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NOT_IN_MODEL: Final = ("apiVersion", "kind", "status")

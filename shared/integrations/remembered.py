@@ -14,6 +14,7 @@ BYTES_MAX: Final = 16 << 20
 """Of all remembered objects together. One that is larger alone is kept until the next one comes."""
 
 OBJECTS_MAX: Final = 256
+"""Small objects never reach `BYTES_MAX`, and an event asks about few."""
 
 _BYTES_PER_CHARACTER: Final = 10
 """Of lists of small maps, which take the most."""

@@ -21,6 +21,7 @@ LABELS_MAX: Final = 20
 LABELS_OF_A_KIND_MAX: Final = {"Cohort": 6, "LocalQueue": 6, "ClusterQueue": 6, "Workload": 2}
 TRACKED_MAX: Final = 16
 TRACKED_OF_WORKLOADS_MAX: Final = 12
+"""Kueue's limits of labels by kind, and of the values that one label tracks: they bound its time series."""
 
 _KEY: Final = (
     r"^(([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"

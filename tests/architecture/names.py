@@ -165,6 +165,9 @@ METAPHORS_OF_CODE: Final = {
 }
 """As `METAPHORS`, for what runs: tests have the life of a pod, and the place where a test happens."""
 
+VAGUE_VARIABLES: Final = frozenset({"look", "said", "told"})
+"""What no variable and no argument of code is called."""
+
 SHOWN: Final = {
     "CourseFigures": "a schema of the console's OpenAPI document",
     "QuotaPlace": "a schema of the console's OpenAPI document",

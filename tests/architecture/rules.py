@@ -9,14 +9,16 @@ from typing import Final
 from tests.architecture.clocks import no_test_judges_time
 from tests.architecture.exceptions import COMPARED_BY_TESTS, LABELS_OF_OTHERS, WORDS_OF_OTHERS
 from tests.architecture.imports import imports_have_no_circles
+from tests.architecture.limits import limits_say_why_that_value
 from tests.architecture.names import (
     BANNED_CLASSES,
     BANNED_MODULES,
     METAPHORS,
     METAPHORS_OF_CODE,
     SHOWN,
+    VAGUE_VARIABLES,
 )
-from tests.architecture.sources import House, Source
+from tests.architecture.sources import House, Source, is_bench
 from tests.architecture.stream_names import streams_are_named_by_contracts
 from tests.architecture.uses import (
     private_definitions_are_read,
@@ -109,6 +111,17 @@ def no_room_has_a_metaphor(house: House) -> Iterator[str]:
                         yield f"{where}: {name}: {word}: say {plain}"
 
 
+def variables_say_what_they_hold(house: House) -> Iterator[str]:
+    """`told` may be a message, a flag or a time: the name is that of what is told."""
+    for file in house.code:
+        for node in file.nodes:
+            name = node.arg if isinstance(node, ast.arg) else None
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            if name in VAGUE_VARIABLES:
+                yield f"{_at(file, node)}: {name}: say what it holds"
+
+
 def _names_of_concepts(file: Source) -> Iterator[tuple[str, str]]:
     """The module, its classes and its type aliases, each with where it is."""
     yield file.path, file.parts[-1].removesuffix(".py")
@@ -175,7 +188,7 @@ def labels_and_subjects_live_in_contracts(house: House) -> Iterator[str]:
     for file in house.code:
         if file.inside(CONTRACTS, "shared/integrations/documents"):
             continue
-        of_others = file.inside(*LABELS_OF_OTHERS) or _is_bench(file)
+        of_others = file.inside(*LABELS_OF_OTHERS) or is_bench(file)
         for node in file.strings():
             text = str(node.value)
             if _VERSIONS.search(text) or " " in text:
@@ -201,11 +214,6 @@ def _names_root_of_subjects(node: ast.AST) -> bool:
 
 def _at(file: Source, node: ast.AST) -> str:
     return f"{file.path}:{getattr(node, 'lineno', 0)}"
-
-
-def _is_bench(file: Source) -> bool:
-    """Whether it is part of a benchmark: that writes manifests as users do."""
-    return any(re.fullmatch(r"bench|bench\.py|bench_\w+\.py", part) for part in file.parts)
 
 
 def no_two_services_define_the_same_string(house: House) -> Iterator[str]:
@@ -273,7 +281,7 @@ def words_in_two_services(house: House) -> dict[str, list[str]]:
     }
     homes: dict[str, dict[str, str]] = defaultdict(dict)
     for file in house.code:
-        if file.inside(*COMPARED_BY_TESTS) or _is_bench(file):
+        if file.inside(*COMPARED_BY_TESTS) or is_bench(file):
             continue
         for node in file.strings():
             text = str(node.value)
@@ -439,8 +447,10 @@ RULES: Final = _named(
         test_functions_are_short,
         names_are_plain,
         no_room_has_a_metaphor,
+        variables_say_what_they_hold,
         a_service_uses_a_class_name_once,
         public_names_are_spelled_without_underscore,
+        limits_say_why_that_value,
         labels_and_subjects_live_in_contracts,
         streams_are_named_by_contracts,
         no_two_services_define_the_same_string,

@@ -1,6 +1,7 @@
 """The source files that the house rules look at, parsed once."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -93,6 +94,11 @@ class Source:
                 continue
             if id(node) not in docstrings:
                 yield node
+
+
+def is_bench(file: Source) -> bool:
+    """Whether it is part of a benchmark: that writes manifests as users do."""
+    return any(re.fullmatch(r"bench|bench\.py|bench_\w+\.py", part) for part in file.parts)
 
 
 class House:

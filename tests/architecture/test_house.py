@@ -144,6 +144,16 @@ PLANTED: dict[str, tuple[str, Sequence[Source], str]] = {
         [file("services/console/x.py", "class FairSeats: ...")],
         "FairSeats: seats: say slot",
     ),
+    "an argument says that something was told": (
+        "variables_say_what_they_hold",
+        [file("services/quota/a.py", "def f(told): ...")],
+        "services/quota/a.py:1: told: say what it holds",
+    ),
+    "a variable says that something was said": (
+        "variables_say_what_they_hold",
+        [file("services/quota/a.py", "x, said = y")],
+        "services/quota/a.py:1: said: say what it holds",
+    ),
     "a class of the dispatcher has its earlier name": (
         "names_are_plain",
         [file("services/dispatcher/x.py", "class Standing: ...")],
@@ -166,6 +176,16 @@ PLANTED: dict[str, tuple[str, Sequence[Source], str]] = {
         "public_names_are_spelled_without_underscore",
         [file("services/quota/a.py", 'from x import y\n__all__ = ["f"]\ndef f(): ...')],
         "services/quota/a.py:2: delete __all__",
+    ),
+    "nobody says why a limit has its value": (
+        "limits_say_why_that_value",
+        [file("services/quota/a.py", 'A_MAX: Final = 1\n"""Why."""\n\nB_MAX: Final = 2\n\nC = 3')],
+        "services/quota/a.py:4: B_MAX: say why",
+    ),
+    "nobody says why the limits of the last block have their values": (
+        "limits_say_why_that_value",
+        [file("services/quota/a.py", "A_MAX: Final = 1\nB_MAX: Final = 2")],
+        "services/quota/a.py:1: A_MAX: say why",
     ),
     "a service spells out a label": (
         "labels_and_subjects_live_in_contracts",

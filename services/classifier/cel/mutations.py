@@ -7,6 +7,7 @@ from typing import Final
 ANNOTATION_VALUE_BYTES_MAX: Final = 256 * 1024
 NAME_MAX: Final = 63
 PREFIX_MAX: Final = 253
+"""The API server's limits: of all annotations together, of a name or a label's value, and of a prefix."""
 
 _LETTERS: Final = "consist of alphanumeric characters, '-', '_' or '.'"
 _ENDS: Final = "must start and end with an alphanumeric character"

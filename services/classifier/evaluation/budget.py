@@ -15,6 +15,7 @@ _TOKENS_PER_VALUE: Final = 4
 _TOKENS: Final = (b",", b"[", b"{")
 
 PATH_CHARS_MAX: Final = 200
+"""A key may have any length. A message shows where it is with this much of the path."""
 
 
 _CONTAINERS: Final = (dict, list)

@@ -51,6 +51,7 @@ KEPT_AFTER_BYTES_MAX: Final = 8 * 1024 * 1024
 
 HEAVY_AFTER_CUT_OFF_SECONDS: Final = 60.0
 SOURCES_REMEMBERED_MAX: Final = 1_000
+"""Many namespaces must not fill the memory. When it is full, all get another try in the light lane."""
 
 WAIT_SECONDS: Final = 8.0
 """An API server gives up after ten."""

@@ -9,6 +9,7 @@ from services.classifier.tekton.reading import InvalidPipelineRunError
 SECOND: Final = 1_000_000_000
 
 INT64_MAX: Final = 2**63 - 1
+"""The largest number of nanoseconds of Go's `time.Duration`."""
 
 _UNITS: Final = {
     "ns": 1,

@@ -19,6 +19,8 @@ _VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 SUBDOMAIN_MAX: Final = 253
 LABEL_MAX: Final = 63
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
+"""The API server's limits: of a DNS subdomain, of a label's name or value, and of all annotations."""
+
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TAINT_EFFECTS: Final = (
     "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'"

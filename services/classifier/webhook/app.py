@@ -57,6 +57,7 @@ BODY_SECONDS: Final = 10.0
 
 BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 CONVERSION_BYTES_IN_FLIGHT_MAX: Final = 160 * 1024 * 1024
+"""Of reviews, and of lists to convert, one of which may have 128 MiB: what waits must fit in memory."""
 
 _PART_BYTES: Final = 256 * 1024
 

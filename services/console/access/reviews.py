@@ -27,6 +27,8 @@ DENIED_SECONDS: Final = 5.0
 
 CACHE_MAX: Final = 10_000
 TOKEN_CHARACTERS_MAX: Final = 16_384
+"""Anybody may send tokens: so many answers are kept; a token has at most what our server takes as headers."""
+
 ANSWER_SECONDS: Final = 10.0
 
 Json = dict[str, Any]

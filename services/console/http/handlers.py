@@ -39,6 +39,7 @@ BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 
 ROWS_DEFAULT: Final = 2000
 ROWS_MAX: Final = 20_000
+"""Rows that a page gets if it names no limit, and that it gets at most: each is encoded for it alone."""
 
 MEDIA_TYPES: Final = {
     ".html": "text/html; charset=utf-8",

@@ -39,6 +39,8 @@ SLOW_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 2.0
 LINE_BYTES_MAX: Final = 1 << 20
+"""A longer line is copied in parts: it must not fill the memory."""
+
 TAIL_BYTES: Final = 2_000
 
 _PR_SET_PDEATHSIG: Final = 1

@@ -22,10 +22,14 @@ ACCOUNT_KEYS: Final = ("account", "region", "url", "crn", "secret", "aws-secret"
 """Keys of a platform that identify the provider's account."""
 
 PORT_MAX: Final = 65535
+"""The largest port of TCP."""
+
 SSH_PORT: Final = 22
 
 CONCURRENCY_MAX: Final = 8
 MAX_AGE_MINUTES_MAX: Final = 1440
+"""The multi-platform controller's limits of a pool: builds on one machine at a time, and its age, a day."""
+
 ALLOCATION_TIMEOUT_SECONDS: Final = 600
 CHECK_INTERVAL_SECONDS: Final = 60
 _MINUTE_SECONDS: Final = 60

@@ -19,6 +19,7 @@ from shared.contracts.messages.queues import (
 MILLION: Final = 1_000_000
 
 UNITS_MAX: Final = amount_max("memory")
+"""A sum of many Workloads may be larger than the largest quantity that the API server takes."""
 
 STATUS_SECONDS: Final = 1.0
 """Shortest interval between two publications."""

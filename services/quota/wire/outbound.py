@@ -61,6 +61,7 @@ Fields = dict[str, Any]
 """Fields of an `Admission` by name. The message is built once, when all of them are known."""
 
 RETRY_SECONDS_MAX: Final = 10 * 365 * 86_400.0
+"""Times are nanoseconds since the epoch: a check may ask for any delay, and the sum stays an int64."""
 
 ENDED: Final = frozenset({"Finished", "Gone"})
 """Reasons of a release after which the workload does not queue again."""

@@ -39,6 +39,7 @@ WINDOW_MAX: Final = 512
 """Unacknowledged messages. More gains nothing."""
 
 WINDOW_BYTES_MAX: Final = 16 << 20
+"""Large bodies reach this before `WINDOW_MAX`: what is unacknowledged stays in memory."""
 
 RETRY_SECONDS: Final = 60.0
 """How long a message is sent again. Shorter than the logs' duplicate window."""
@@ -50,6 +51,8 @@ PAUSE_SECONDS: Final = 0.2
 """Pause before a retry of a message that the server could not store."""
 
 FAILED_MAX: Final = 1000
+"""While the server is away each message fails: `flush` raises the first ones, and needs no more."""
+
 _TICK_SECONDS: Final = 0.25
 
 # `err_code` of nats-server's errors.json.

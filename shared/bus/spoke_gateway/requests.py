@@ -56,6 +56,8 @@ BUSY: Final = 10008
 """JetStream's code for "temporarily unavailable": the asker tries again."""
 
 INACTIVE_SECONDS_MAX: Final = 60
+"""A spoke has few names of consumers: one that its reader left is free again after this time."""
+
 WAIT_SECONDS: Final = 1.0
 
 _WORK: Final = frozenset(

@@ -190,6 +190,8 @@ PODS_WEBHOOK: Final = "sluicegate-classifier-pods"
 """Name of the webhook configuration that reviews pods, where they wait."""
 
 WORKLOAD_NAME_MAX: Final = 253
+"""Names of Workloads are DNS subdomains."""
+
 _HASH_LENGTH: Final = 5
 
 PRIORITY_CLASS_SOURCES: Final[Mapping[str, tuple[str, str]]] = {

@@ -17,6 +17,7 @@ QUANTITY_MAX: Final = (2**63 - 1) * NANO
 
 TEXT_MAX: Final = 64
 EXPONENT_MAX: Final = 18
+"""Limits of the work for one quantity. Nobody writes more digits; 10^18 is `E`, the largest suffix."""
 
 _QUANTITY: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"

@@ -11,6 +11,7 @@ from shared.contracts.kueue.fields import Conditions, DnsLabel, Metadata
 from shared.contracts.kueue.schema import ApiModel, Extra, listed
 
 EXPRESSION_CHARS_MAX: Final = 4096
+"""An expression is compiled where a webhook or a projection reads its document."""
 
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=EXPRESSION_CHARS_MAX)]
 """An expression of the Common Expression Language."""

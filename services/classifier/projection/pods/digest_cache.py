@@ -4,6 +4,7 @@ import hashlib
 from typing import Final
 
 ENTRIES_MAX: Final = 10_000
+"""Small texts, too, cost some hundred bytes for each entry, which `BYTES_MAX` does not count."""
 
 BYTES_MAX: Final = 16 * 1024 * 1024
 """Limit for the texts of all entries together. The texts are not kept: a result is about as large as
