@@ -1,7 +1,7 @@
 """`sluice history`: the messages about one workload, and the traces they belong to."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path

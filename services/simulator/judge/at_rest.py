@@ -11,10 +11,10 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import SHIPPED, Integrations
-from shared.testing.world.memory_streams import Stream
+from shared.testing.world.memory_streams import MemoryStream
 
 
-def views_complete(log: Stream, view: Stream) -> list[str]:
+def views_complete(log: MemoryStream, view: MemoryStream) -> list[str]:
     """The last message of each subject of the log is on its view, unless the view dropped its end.
 
     What a killed server brought back goes with a sweep: who believes it is seen by what was decided.

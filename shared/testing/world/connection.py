@@ -14,7 +14,7 @@ from shared.bus.port import FencedError, NewerFormatError, StreamFullError
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import FORMAT
 from shared.testing.world.memory_server import MemoryServer
-from shared.testing.world.memory_streams import NoLeaderError, SilentError, Stream
+from shared.testing.world.memory_streams import MemoryStream, NoLeaderError, SilentError
 from shared.testing.world.wire import Wire
 
 RECONNECT_SECONDS: Final = 0.5
@@ -159,21 +159,21 @@ class Deposed(MemoryServer):
         self.bodies = _Silence()  # type: ignore[assignment]
         self._since = server.seconds() - silent_seconds
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str) -> MemoryStream:
         """Return what it led, as it was."""
         found = self.streams.get(name)
         if found is None:
             raise SilentError(f"{name} is led by another server")
         return found
 
-    def known(self, name: str) -> Stream:
+    def known(self, name: str) -> MemoryStream:
         """What it led, unless it says itself that it has not heard from the others."""
         found, silent = self.stream(name), int((self.seconds() - self._since) * 1e9)
         if not compare.is_led({"cluster": {"replicas": 2 * [{"active": silent}]}}):
             raise NoLeaderError(f"{name}: the server that answers has not heard from the others")
         return found
 
-    def fed(self, name: str) -> Stream:
+    def fed(self, name: str) -> MemoryStream:
         """Nothing new comes."""
         raise SilentError(f"nothing is delivered from {name}")
 

@@ -26,8 +26,8 @@ from shared.telemetry import probes
 from shared.testing.world.memory_bodies import Bodies
 from shared.testing.world.memory_streams import (
     Durable,
+    MemoryStream,
     NoLeaderError,
-    Stream,
     Subscriber,
     matches,
 )
@@ -61,7 +61,7 @@ async def answer_of(
 class Disk:
     """What a server has stored at one moment."""
 
-    streams: dict[str, Stream]
+    streams: dict[str, MemoryStream]
     consumers: Mapping[tuple[str, str], tuple[tuple[str, ...], int, frozenset[int]]]
     """Stream and durable to its filters, its position, and what it has not acknowledged."""
 
@@ -94,7 +94,7 @@ class MemoryServer:
         """Number of restarts: packets from before one never arrive."""
 
         self.streams = {
-            name: Stream(config)
+            name: MemoryStream(config)
             for name, config in (load().configs() if configs is None else configs).items()
         }
         self._logs = [one for one in self.streams.values() if one.subjects]
@@ -144,7 +144,7 @@ class MemoryServer:
         """Come back with an empty disk, and with streams that `sluice bus apply` made anew."""
         self.generation += 1
         self.committed = 0
-        self.streams = {name: Stream(one.config) for name, one in self.streams.items()}
+        self.streams = {name: MemoryStream(one.config) for name, one in self.streams.items()}
         self._date_streams()
         self._logs = [one for one in self.streams.values() if one.subjects]
         self._durables.clear()
@@ -220,7 +220,7 @@ class MemoryServer:
         self.later(min(seconds, UNHEARD_SECONDS), self._set_election, stream, "lasts")
         self.later(seconds, self._set_election, stream, "")
 
-    def _set_election(self, stream: Stream, election: Literal["", "lasts"]) -> None:
+    def _set_election(self, stream: MemoryStream, election: Literal["", "lasts"]) -> None:
         stream.election = election
         if not election:
             self._source_all()
@@ -264,26 +264,26 @@ class MemoryServer:
             raise NoLeaderError(f"{stream.name} stored {sequence}, and nobody hears of it")
         return sequence
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str) -> MemoryStream:
         """Return the stream `name`. Raises `BusError` if it does not exist."""
         stream = self.streams.get(name)
         if stream is None:
             raise BusError(f"stream {name} does not exist (10059)")
         return stream
 
-    def known(self, name: str) -> Stream:
+    def known(self, name: str) -> MemoryStream:
         """Return a stream as whoever knows that it leads has it, even while nobody does."""
         return self.stream(name)
 
-    def led(self, name: str) -> Stream:
+    def led(self, name: str) -> MemoryStream:
         """Return a stream. Raises `UnavailableError` unless who answers has just heard from the others."""
         return self.known(name).led()
 
-    def fed(self, name: str) -> Stream:
+    def fed(self, name: str) -> MemoryStream:
         """Return a stream from which readers are fed."""
         return self.stream(name).led()
 
-    def view(self, log: str) -> Stream:
+    def view(self, log: str) -> MemoryStream:
         """Return the view of `log`, with all messages that were sourced so far."""
         return self.stream(view_of(log))
 

@@ -117,7 +117,7 @@ def _size(subject: str, headers: Mapping[str, str], data: bytes) -> int:
     return len(subject) + own + len(data) + _OVERHEAD_BYTES
 
 
-class Stream:
+class MemoryStream:
     """A stream: a log, a view, or the leases, as its configuration says."""
 
     def __init__(self, config: Config) -> None:
@@ -377,7 +377,7 @@ class Durable:
     """A durable consumer of a view: its deliveries and acknowledgements."""
 
     name: str
-    stream: Stream
+    stream: MemoryStream
     filters: tuple[str, ...]
     ack_wait_seconds: float
     position: int = 0

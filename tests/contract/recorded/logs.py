@@ -22,7 +22,7 @@ from shared.bus.headers import MESSAGE_ID
 from shared.bus.port import Entry
 from shared.bus.streams import view_of
 from shared.testing.world.memory_server import MemoryServer
-from shared.testing.world.memory_streams import Stream
+from shared.testing.world.memory_streams import MemoryStream
 
 LEFT_OUT: Final = ("Event",)
 FOLDER: Final = Path(__file__).parent
@@ -162,7 +162,7 @@ def load(server: MemoryServer, recording: Recording) -> None:
 
 
 def _append(
-    stream: Stream, one: Recorded, headers: dict[str, str], at: float, time: datetime
+    stream: MemoryStream, one: Recorded, headers: dict[str, str], at: float, time: datetime
 ) -> int:
     is_log = bool(stream.subjects)
     return stream.append(

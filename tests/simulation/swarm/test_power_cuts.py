@@ -4,17 +4,17 @@ from datetime import UTC, datetime
 
 from services.simulator.scenarios.swarm.power_cuts import fill_up, restore_view
 from shared.bus.streams import load
-from shared.testing.world.memory_streams import Stream
+from shared.testing.world.memory_streams import MemoryStream
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def streams() -> tuple[Stream, Stream]:
+def streams() -> tuple[MemoryStream, MemoryStream]:
     configs = load().configs()
-    return Stream(configs["WORKLOADS"]), Stream(configs["WORKLOADS_NOW"])
+    return MemoryStream(configs["WORKLOADS"]), MemoryStream(configs["WORKLOADS_NOW"])
 
 
-def store(stream: Stream, name: str, origin: int | None = None) -> None:
+def store(stream: MemoryStream, name: str, origin: int | None = None) -> None:
     stream.append(
         subject=f"sluice.workload.hub.team.{name}", data=name.encode(), headers={"Nats-Msg-Id": name},
         at=0.0, time=AT, origin=origin,

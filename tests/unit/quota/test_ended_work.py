@@ -19,7 +19,7 @@ from shared.telemetry import probes
 from shared.testing.probing import acts
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
-from shared.testing.world.memory_streams import Stream
+from shared.testing.world.memory_streams import MemoryStream
 from tests.unit.quota.service_setup import SETTINGS, Setup, became
 
 VIEWS = ("ADMISSIONS", "OUTCOMES", "WORKLOADS")
@@ -201,12 +201,12 @@ async def test_nearly_full_log_loses_its_oldest_ended_workloads_and_nothing_that
     for name in ("a", "b", "c"):
         await left_views(setup, name)
 
-    def fullness(stream: Stream) -> float:
+    def fullness(stream: MemoryStream) -> float:
         """As if the log had room for these: a workload more or less decides."""
         names = logged(setup, stream.name) & {"a", "b", "c"}
         return {3: 0.65, 2: 0.55, 1: 0.45, 0: 0.3}[len(names)]
 
-    monkeypatch.setattr(Stream, "fullness", property(fullness))
+    monkeypatch.setattr(MemoryStream, "fullness", property(fullness))
     monkeypatch.setattr("services.quota.ended_work.BATCH", 1)
 
     async def trimmed() -> bool:
@@ -237,7 +237,7 @@ async def test_workload_that_is_changed_again_and_again_keeps_its_newest_states(
     setup: Setup, monkeypatch: pytest.MonkeyPatch, used: float, kept: int
 ) -> None:
     monkeypatch.setattr("services.quota.ended_work.TRIM_AGAIN", timedelta(minutes=10))
-    monkeypatch.setattr(Stream, "fullness", property(lambda _: used))
+    monkeypatch.setattr(MemoryStream, "fullness", property(lambda _: used))
     await setup.cluster(cpus=1)
     for number in range(100):
         last = await setup.workload("noisy", priority=-number - 1, cpu=9)
@@ -271,7 +271,7 @@ async def test_histories_are_shortened_until_the_log_has_room(
         return sum(one.subject.endswith(f".{name}") for one in log.messages.values())
 
     monkeypatch.setattr(
-        Stream, "fullness", property(lambda _: 0.65 if states("longest") == 90 else 0.45)
+        MemoryStream, "fullness", property(lambda _: 0.65 if states("longest") == 90 else 0.45)
     )
     with acts(probes.HISTORY_SHORTENED):
         await setup.start_quota()
@@ -298,7 +298,7 @@ async def test_log_full_of_what_lives_is_looked_through_once(
     monkeypatch.setattr("services.quota.ended_work.TRIM_AGAIN", timedelta(minutes=10))
     monkeypatch.setattr(MemoryBus, "at_or_after", noted)
     monkeypatch.setattr(EndedWork, "_may_trim", counted)
-    monkeypatch.setattr(Stream, "fullness", property(lambda _: 0.65))
+    monkeypatch.setattr(MemoryStream, "fullness", property(lambda _: 0.65))
     await setup.cluster(cpus=1)
     await setup.start_quota()
     await lives(setup, "y")
@@ -356,7 +356,7 @@ async def test_tombstones_that_are_many_leave_the_view_before_the_next_look(
     monkeypatch.setattr("services.quota.ended_work.CROWDED_AGE", due)
     monkeypatch.setattr("services.quota.ended_work.OBJECTS_AGE", timedelta(1) if crowded else due)
     fullness = 0.51 if crowded else 0.5
-    monkeypatch.setattr(Stream, "fullness", property(lambda _: fullness))
+    monkeypatch.setattr(MemoryStream, "fullness", property(lambda _: fullness))
     await setup.cluster(cpus=1)
     for name in ("a", "b", "c"):
         await setup.observe(kinds.NAMESPACE, name, {}, deleted=True)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.testing.waiting import eventually
-from shared.testing.world.memory_streams import Stream
+from shared.testing.world.memory_streams import MemoryStream
 from tests.unit.quota.service_setup import Setup, became, explained, says
 
 
@@ -16,7 +16,9 @@ async def test_nearly_full_log_stops_admission_until_it_has_room(
     monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
     used = {log: 0.85}
 
-    monkeypatch.setattr(Stream, "fullness", property(lambda stream: used.get(stream.name, 0.0)))
+    monkeypatch.setattr(
+        MemoryStream, "fullness", property(lambda stream: used.get(stream.name, 0.0))
+    )
     await setup.cluster(cpus=1)
     await setup.start_quota()
     await setup.workload("y")

@@ -11,7 +11,7 @@ from shared.contracts.messages.queues import HistoryStart
 from shared.contracts.subjects import join
 from shared.testing.waiting import eventually, first_value
 from shared.testing.world.memory_bus import MemoryBus
-from shared.testing.world.memory_streams import Stream
+from shared.testing.world.memory_streams import MemoryStream
 from tests.unit.quota.service_setup import Setup
 
 LOG = "WORKLOADS"
@@ -23,7 +23,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.quota.ended_work.SWEEP_SECONDS", 0.02)
     monkeypatch.setattr("services.quota.ended_work.PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("services.quota.log_room.INTERVAL_SECONDS", 0.02)
-    monkeypatch.setattr(Stream, "fullness", property(lambda _: 0.9))
+    monkeypatch.setattr(MemoryStream, "fullness", property(lambda _: 0.9))
 
 
 async def changed(setup: Setup, name: str) -> str:

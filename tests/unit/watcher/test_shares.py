@@ -6,7 +6,7 @@ import pytest
 
 from shared.contracts.kube.kinds import JOB, NAMESPACE
 from shared.contracts.kube.names import TRUNCATED
-from shared.testing.world.memory_streams import Stream
+from shared.testing.world.memory_streams import MemoryStream
 from tests.unit.watcher.harness import Harness, job, run_harness
 
 SHARE = 100_000
@@ -19,7 +19,7 @@ def fullness(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """How full streams are, by name: of others nobody asks."""
     found = {"OBSERVED_NOW": 0.51}
     monkeypatch.setattr("services.watcher.shares.SHARE_BYTES", SHARE)
-    monkeypatch.setattr(Stream, "fullness", property(lambda stream: found[stream.name]))
+    monkeypatch.setattr(MemoryStream, "fullness", property(lambda stream: found[stream.name]))
     return found
 
 

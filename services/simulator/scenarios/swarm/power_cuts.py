@@ -22,7 +22,7 @@ from shared.bus.streams import view_of
 from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import TERM_SUBJECT
 from shared.testing.world.memory_server import Disk, MemoryServer
-from shared.testing.world.memory_streams import Stored, Stream
+from shared.testing.world.memory_streams import MemoryStream, Stored
 
 CUT_EVERY_SECONDS: Final = 40.0
 UNWRITTEN_SECONDS: Final = (0.1, 0.5)
@@ -147,7 +147,7 @@ class LostTails:
             links.heal(name, "bus")
 
 
-def _disk(server: MemoryServer, streams: dict[str, Stream], moment: Disk) -> Disk:
+def _disk(server: MemoryServer, streams: dict[str, MemoryStream], moment: Disk) -> Disk:
     """These streams with the consumers of a moment, none of which is further than its stream."""
     consumers = {
         key: (filters, min(position, streams[key[0]].last), pending)
@@ -156,14 +156,14 @@ def _disk(server: MemoryServer, streams: dict[str, Stream], moment: Disk) -> Dis
     return Disk(streams=streams, consumers=consumers, committed=server.committed)
 
 
-def restore_view(view: Stream) -> None:
+def restore_view(view: MemoryStream) -> None:
     """Find out how far a view is, as a server does that starts: by its last message."""
     view.sourced = max((one.origin for one in view.messages.values()), default=0)
 
 
 def fill_up(
-    log: Stream,
-    view: Stream,
+    log: MemoryStream,
+    view: MemoryStream,
     *,
     at: float,
     time: datetime,

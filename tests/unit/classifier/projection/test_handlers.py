@@ -22,7 +22,7 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.builders import workload
 from shared.testing.world.loop import run_virtual
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
-from shared.testing.world.memory_streams import Stream
+from shared.testing.world.memory_streams import MemoryStream
 from shared.testing.world.world import ProcessContext, World
 
 QUOTA = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
@@ -191,7 +191,9 @@ def test_nearly_full_log_postpones_new_workloads_and_takes_ends(
 ) -> None:
     stage, used = Stage(), {"WORKLOADS": 0.0}
 
-    monkeypatch.setattr(Stream, "fullness", property(lambda stream: used.get(stream.name, 0.0)))
+    monkeypatch.setattr(
+        MemoryStream, "fullness", property(lambda stream: used.get(stream.name, 0.0))
+    )
 
     async def drive() -> None:
         await stage.show()
