@@ -86,18 +86,19 @@ TERMINATING: Final = "Terminating"
 WorkloadStatus = Literal["PENDING", "QUOTARESERVED", "ADMITTED", "EVICTED", "FINISHED"]
 """A workload's status in kueuectl's words. `EVICTED`: it holds quota until its pods are gone."""
 
-STATUS_WITH_QUOTA: Final = frozenset({"ADMITTED", "QUOTARESERVED", "EVICTED"})
-
-_STATUS_BY_DECISION: Final[dict[str, WorkloadStatus]] = {
+STATUS_BY_DECISION: Final[dict[str, WorkloadStatus]] = {
     "admitted": "ADMITTED",
     "reserved": "QUOTARESERVED",
     "evicted": "EVICTED",
 }
+"""State of an `Admission` that holds quota to the status of its workload."""
+
+STATUS_WITH_QUOTA: Final = frozenset(STATUS_BY_DECISION.values())
 
 
 def workload_status(phase: str, decision: str | None) -> WorkloadStatus:
     """The status from `WorkloadState.phase` and the state of the `Admission`, if there is one."""
-    return "FINISHED" if phase == "finished" else _STATUS_BY_DECISION.get(decision or "", "PENDING")
+    return "FINISHED" if phase == "finished" else STATUS_BY_DECISION.get(decision or "", "PENDING")
 
 
 NOT_WAITING: Final = frozenset({ADMITTED, FINISHED})

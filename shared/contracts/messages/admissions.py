@@ -1,13 +1,18 @@
 """Decisions of quota about workloads. One fenced writer at a time."""
 
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from shared.contracts import subjects
 from shared.contracts.kube.conditions import PREEMPTED
 from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part, WorkloadMessage
-from shared.contracts.reasons import DEACTIVATED, DEACTIVATED_DUE_TO, PODS_READY_TIMEOUT
+from shared.contracts.reasons import (
+    DEACTIVATED,
+    DEACTIVATED_DUE_TO,
+    PODS_READY_TIMEOUT,
+    STATUS_BY_DECISION,
+)
 from shared.contracts.subjects import Stream
 
 AdmissionState = Literal["waiting", "reserved", "admitted", "evicted", "released"]
@@ -15,7 +20,9 @@ AdmissionState = Literal["waiting", "reserved", "admitted", "evicted", "released
 Readiness = Literal["", "WaitForStart", "Started", "WaitForRecovery", "Recovered"]
 """Reasons of the condition `PodsReady`; empty: nobody waits for pods here."""
 
-HOLDING: frozenset[AdmissionState] = frozenset({"reserved", "admitted", "evicted"})
+HOLDING: frozenset[AdmissionState] = frozenset(
+    state for state in get_args(AdmissionState) if state in STATUS_BY_DECISION
+)
 """In these states quota is in use: `evicted` holds until its pods are gone."""
 
 
