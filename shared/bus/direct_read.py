@@ -145,7 +145,8 @@ class DirectRead:
         if self.position >= self._end and not (alone and hinted):
             await self._ask_for_end()
         for part in self._parts:
-            if not part.waiting and (part.through < self._end or (alone and hinted)):
+            # `rest` counts a damaged message, too, which never comes: who asks behind the end is told 0.
+            if not part.waiting and (part.through < self._end or part.rest or (alone and hinted)):
                 await self._fetch(part)
         reached = min(part.through for part in self._parts)
         found = [message for part in self._parts for message in _taken(part, reached)]

@@ -32,6 +32,7 @@ from shared.bus.nats.jetstream_api import (
     call,
 )
 from shared.bus.nats.tails.compare import still_has, view_end, whole_log
+from shared.bus.nats.tails.holes import missed
 from shared.bus.order.acknowledged import LastMessage
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms
@@ -170,6 +171,9 @@ class Reader:
         self._target: int | None = None
         """The log's last sequence when reading began."""
 
+        self._given: set[str] | None = set() if view and not headers_only else None
+        """The subjects of a view that were delivered; None once it has caught up, or of a log."""
+
         self._caught_up = False
         self._latest: Entry | None = None
         """The last entry that was delivered, as the log that was read has it."""
@@ -237,13 +241,15 @@ class Reader:
         mark = await self._survey()
         pending = await self._make_consumer()
         if not self._caught_up and (pending == 0 or mark <= self._position):
-            yield self._catch_up()
+            for item in await self._catch_up():
+                yield item
         expected = 1
         await self._ask()
         while not self._closed:
             if not self._buffer:
                 if await self._wait() and not self._caught_up and await self._nothing_pending():
-                    yield self._catch_up()
+                    for item in await self._catch_up():
+                        yield item
                 continue
             if self._terms is not None and self._judged == 0:
                 self._judged = len(self._buffer)
@@ -257,6 +263,8 @@ class Reader:
             expected += 1
             self._position = position.sequence
             entry = entry_of(message, position, self._generation)
+            if self._given is not None:
+                self._given.add(entry.subject)
             # A view that is being rebuilt has older states for a while.
             if entry.sequence > self._delivered:
                 self._delivered = entry.sequence
@@ -264,14 +272,39 @@ class Reader:
                 if self._terms is None or not self._terms.is_void(entry):
                     yield entry
             if not self._caught_up and (position.sequence >= mark or position.pending == 0):
-                yield self._catch_up()
+                for item in await self._catch_up():
+                    yield item
             if self._requested <= BATCH // 2:
                 await self._ask()
 
-    def _catch_up(self) -> CaughtUp:
+    async def _catch_up(self) -> list[Entry | CaughtUp]:
+        """What is left to yield: what the view could not give, and that this is all."""
         assert self._target is not None
+        found = await self._missed(self._target)
+        self._given = None
         self._caught_up = True
-        return CaughtUp(sequence=self._target)
+        return [*found, CaughtUp(sequence=self._target)]
+
+    async def _missed(self, target: int) -> list[Entry]:
+        """What the view lists and did not give, from the log. What is newer comes by itself."""
+        if self._given is None:
+            return []
+        nc = self._connection.nc
+        stored = await missed(nc, self._log, self._filters, self._given)
+        entries = [stored_entry(each, self._generation) for each in stored]
+        entries = [each for each in entries if each.sequence <= target]
+        if entries:
+            log.error(
+                "a view is damaged; what it cannot give is read from its log",
+                view=self._stream,
+                subjects=len(entries),
+                first=entries[0].subject,
+                advice=f"sluice bus apply --rebuild {self._stream}",
+            )
+        if self._terms is not None and entries:
+            await self._terms.refresh(self._generation)
+            entries = [each for each in entries if not self._terms.is_void(each)]
+        return entries
 
     async def _survey(self) -> int:
         """Return the sequence of our stream by which we have caught up.

@@ -66,6 +66,8 @@ class DirectReader(Reader):
             messages = await self._next(direct, hinted=hinted)
             for message in messages:
                 entry = _entry(message, self._generation)
+                if self._given is not None:
+                    self._given.add(entry.subject)
                 self._position = sequence_of(message) or self._position
                 # A view that is being rebuilt has older states for a while.
                 if entry.sequence > self._delivered:
@@ -77,7 +79,8 @@ class DirectReader(Reader):
                 continue
             self._position = max(self._position, direct.position)
             if not self._caught_up:
-                yield self._catch_up()
+                for item in await self._catch_up():
+                    yield item
             hinted = await hints.wait(delivered=self._delivered)
 
     async def _published(self) -> tuple[str, ...]:
