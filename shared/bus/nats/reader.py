@@ -350,14 +350,21 @@ class Reader:
     async def _doubt_the_view(self, taken: int, target: int) -> int:
         """Return the view's end if the view says that nothing is missing, else `ConsumerLostError`.
 
-        Somebody may have purged its last message by hand: then nothing tells how far it is.
+        Somebody purged its last message by hand, or the disk lost it after the server had been stopped: nothing
+        tells which of both.
         """
         info = await call(self._connection.nc, f"STREAM.INFO.{self._stream}")
         source = info.get("sources", [{}])[0]
         active = 0 <= source.get("active", -1) < LAG_SECONDS * 1e9
         if not active or source.get("lag", 1) > 0:
             raise ConsumerLostError(f"the view has taken in {taken} of {target}: waiting")
-        log.warning("the end of the view was purged", stream=self._stream, sourced=taken)
+        log.error(
+            "the end of a view is gone: it was purged by hand, or is damaged",
+            view=self._stream,
+            ends_at=taken,
+            log_ends_at=target,
+            advice=f"sluice bus apply --rebuild {self._stream}",
+        )
         return int(info["state"]["last_seq"])
 
     async def _make_consumer(self) -> int:
