@@ -109,6 +109,18 @@ ASKS: dict[str, tuple[str, Json]] = {
     ),
     "read the holder of any lease": ("STREAM.MSG.GET.LEASES", {"last_by_subj": ">"}),
     "list the names of all objects": ("STREAM.INFO.OBSERVED", {"subjects_filter": ">"}),
+    "list the names of another's orders": (
+        "STREAM.INFO.DISPATCHES_NOW",
+        {"subjects_filter": "sluice.dispatch.west.>", "offset": 0},
+    ),
+    "list the names of all orders": (
+        "STREAM.INFO.DISPATCHES_NOW",
+        {"subjects_filter": "sluice.dispatch.>", "offset": 0},
+    ),
+    "list the names of its own orders and of deleted ones": (
+        "STREAM.INFO.DISPATCHES_NOW",
+        {"subjects_filter": EAST, "offset": 0, "deleted_details": True},
+    ),
     "list streams": ("STREAM.LIST", {}),
     "delete a stream": ("STREAM.DELETE.ADMISSIONS", {}),
     "purge a stream": ("STREAM.PURGE.ADMISSIONS", {}),
@@ -158,6 +170,20 @@ async def test_last_sequence_of_a_view_is_returned_without_its_message(
         said = base64.b64decode(message["hdrs"]).decode()
         assert "Nats-Stream-Source: DISPATCHES 1\r\n" in said
         assert "west" not in said + str(answer)
+
+
+async def test_spoke_is_told_which_of_its_own_orders_a_view_lists(
+    ground: tuple[Servers, str],
+) -> None:
+    found, url = ground
+    async with bus_at(found.hub, "hub") as hub, client_at(url) as client:
+        await hub.publish(order("east"))
+        await hub.publish(order("west"))
+        await work_of(found.direct["west"])
+        listing = {"subjects_filter": EAST, "offset": 0}
+        answer = await asked(client, "STREAM.INFO.DISPATCHES_NOW", listing)
+        assert answer is not None
+        assert [*answer["state"]["subjects"]] == [order("east").subject]
 
 
 async def test_spoke_may_read_the_terms_of_quota(ground: tuple[Servers, str]) -> None:

@@ -350,8 +350,8 @@ class Reader:
     async def _doubt_the_view(self, taken: int, target: int) -> int:
         """Return the view's end if the view says that nothing is missing, else `ConsumerLostError`.
 
-        Somebody purged its last message by hand, or the disk lost it after the server had been stopped: nothing
-        tells which of both.
+        Somebody purged its last message by hand, or the disk lost it after the server had been stopped:
+        nothing tells which of both.
         """
         info = await call(self._connection.nc, f"STREAM.INFO.{self._stream}")
         source = info.get("sources", [{}])[0]

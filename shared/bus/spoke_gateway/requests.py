@@ -169,6 +169,8 @@ class SpokeRequests:
         match what:
             case ["STREAM", "INFO", stream] if stream in self._streams and not body:
                 return await call(self._connection.nc, f"STREAM.INFO.{stream}")
+            case ["STREAM", "INFO", stream] if stream in spoke.views:
+                return await self._subjects(spoke, stream, body)
             case ["STREAM", "MSG", "GET", stream]:
                 return await self._message(spoke, stream, body)
             case ["CONSUMER", "CREATE", stream, consumer]:
@@ -181,6 +183,16 @@ class SpokeRequests:
                 return await call(self._connection.nc, f"CONSUMER.{verb}.{stream}.{consumer}")
             case _:
                 raise RefusedError(".".join(what))
+
+    async def _subjects(self, spoke: SpokeAccess, view: str, body: Json) -> Json:
+        """What a view lists of the spoke's own: its reader compares it with what it was given."""
+        match body:
+            case {"subjects_filter": str(asked), "offset": int()} if len(body) == 2:
+                if spoke.may_watch(view, asked):
+                    return await call(self._connection.nc, f"STREAM.INFO.{view}", body)
+                raise RefusedError(f"subjects of {asked} in {view}")
+            case _:
+                raise RefusedError(f"{sorted(body)} of {view}")
 
     async def _message(self, spoke: SpokeAccess, stream: str, which: Json) -> Json:
         match which:
