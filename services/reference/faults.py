@@ -63,7 +63,7 @@ CATALOGUE: Final = (
     CataloguedFault("F31", "Two releases at once", (), (BUS + "test_schema.py::test_work_of_a_newer_release_waits_for_a_newer_replica", BUS + "test_schema.py::test_logs_of_the_release_before_schema_versions_are_read")),
     CataloguedFault("F32", "Credentials are wrong, expired or another's", (), (INTEGRATION + "test_permissions.py::test_user_cannot_publish_to_subjects_of_others", INTEGRATION + "test_bus_outages.py::test_wrong_password_is_logged_and_retried")),
     CataloguedFault("F33", "Views or durables are lost", ("NATS comes back with an empty disk",), (INTEGRATION + "test_bus_views.py::test_work_continues_after_its_view_was_rebuilt",)),
-    CataloguedFault("F34", "Memory, file descriptors or time run out", ("quota is paused for some seconds",), (INTEGRATION + "test_backlog.py::test_backlog_counts_waiting_and_delayed_entries_until_they_are_handled",), ("tests/unit/classifier/evaluation/test_pool.py::test_memory_beyond_the_limit_is_cut_off_and_the_lane_goes_on",)),
+    CataloguedFault("F34", "Memory, file descriptors or time run out", ("quota gets too little memory", "quota gets no more descriptors", "quota is paused for some seconds"), (INTEGRATION + "test_backlog.py::test_backlog_counts_waiting_and_delayed_entries_until_they_are_handled",), ("tests/unit/classifier/evaluation/test_pool.py::test_memory_beyond_the_limit_is_cut_off_and_the_lane_goes_on",)),
 )  # fmt: skip
 
 

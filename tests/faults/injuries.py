@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,6 +21,13 @@ Make = Callable[[Site, Random], Awaitable[None]]
 
 JUMP_SECONDS_MIN, JUMP_SECONDS_MAX = 30.0, 600.0
 """How far a clock is off: more than any lease and deadline, less than a certificate lives."""
+
+
+SHORT_MIN, SHORT_MAX = 0.3, 0.9
+"""How much of its usual memory a process gets that is to run out of it."""
+
+DESCRIPTORS = 3
+"""Fewer than any process has open: it keeps those, and gets no other."""
 
 
 class NotPossibleError(Exception):
@@ -52,6 +60,44 @@ def killed_together(*names: str) -> Make:
     async def make(site: Site, _random: Random) -> None:
         for name in names:
             await _until(partial(site.signal, name, signal.SIGKILL))
+
+    return make
+
+
+def out_of_memory(name: str, least: float, most: float) -> Make:
+    """A process is killed, and the next ones may have less memory than they need: they die of that."""
+
+    async def make(site: Site, random: Random) -> None:
+        pid = await _pid_of(site, name)
+        usual = _memory_bytes(pid)
+        without, hard = resource.getrlimit(resource.RLIMIT_AS)
+        os.kill(pid, signal.SIGKILL)
+        now = asyncio.get_running_loop().time
+        until = now() + random.uniform(least, most)
+        while now() < until:
+            pid = await _pid_of(site, name, other_than=pid)
+            short = int(usual * random.uniform(SHORT_MIN, SHORT_MAX))
+            with suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_AS, (short, hard))
+            await _ended(pid, until - now())
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_AS, (without, hard))
+
+    return make
+
+
+def out_of_descriptors(name: str, least: float, most: float) -> Make:
+    """A process loses its connections to NATS and may open none for a while."""
+
+    async def make(site: Site, random: Random) -> None:
+        pid = await _pid_of(site, name)
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))
+        for one in site.proxies:
+            one.heal()
+        await asyncio.sleep(random.uniform(least, most))
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
 
     return make
 
@@ -238,6 +284,29 @@ def killed_with_clock_off(name: str) -> Make:
 async def server_clock_off(_site: Site, _random: Random) -> None:
     """The clock of a nats-server jumps: nothing that we have can do that."""
     raise NotPossibleError(NOT_REACHED)
+
+
+async def _pid_of(site: Site, name: str, *, other_than: int | None = None) -> int:
+    """Wait for a process of that name, and for another one than that."""
+    pid = site.system.supervisor.pid
+
+    await _until(lambda: pid(name) not in {None, other_than})
+    found = pid(name)
+    assert found is not None
+    return found
+
+
+async def _ended(pid: int, seconds: float) -> None:
+    """Wait until a process has ended, at most so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await _until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def _memory_bytes(pid: int) -> int:
+    """What a process has of addresses."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
 
 
 def _clock(site: Site, name: str) -> Clock:

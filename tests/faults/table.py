@@ -35,6 +35,16 @@ def faults() -> tuple[Fault, ...]:
         )
         for name in MOST_WORK
     ]  # fmt: skip
+    for name in MOST_WORK:
+        rows += [
+            Fault(
+                name=f"{name} gets too little memory", servers=ONE, times=2, make=injuries.out_of_memory(name, 1, 12),
+            ),
+            Fault(
+                name=f"{name} gets no more descriptors", servers=ONE, times=2,
+                make=injuries.out_of_descriptors(name, 1, 12),
+            ),
+        ]  # fmt: skip
     rows.append(
         Fault(
             name=f"{IN_A_ROW} times a process is killed or paused", servers=ONE, times=20, jobs=40, quick=False,
