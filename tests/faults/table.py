@@ -16,6 +16,14 @@ MOST_WORK: Final = ("quota", "classifier", "watcher", "patcher")
 
 def faults() -> tuple[Fault, ...]:
     """The table."""
+    rows = (
+        _process_faults() + _faults_of_one_server() + _faults_of_three_servers() + _clock_faults()
+    )
+    assert len({row.name for row in rows}) == len(rows), "a fault is in the table twice"
+    return tuple(rows)
+
+
+def _process_faults() -> list[Fault]:
     rows: list[Fault] = []
     for name in PROCESSES:
         often = 4 if name in MOST_WORK else 2
@@ -51,7 +59,11 @@ def faults() -> tuple[Fault, ...]:
             make=injuries.killed_or_paused((*PROCESSES, API_SERVER), IN_A_ROW),
         )
     )  # fmt: skip
-    rows += [
+    return rows
+
+
+def _faults_of_one_server() -> list[Fault]:
+    return [
         Fault(name="the API server is killed", servers=ONE, times=4, make=injuries.killed(API_SERVER)),
         Fault(name="the API server is paused", servers=ONE, times=3, make=injuries.paused(API_SERVER, 1, 8)),
         Fault(name="API server and patcher are killed at once", servers=ONE, times=3, make=injuries.killed_together(API_SERVER, "patcher")),
@@ -67,7 +79,10 @@ def faults() -> tuple[Fault, ...]:
         Fault(name="answers of NATS are lost", servers=ONE, times=5, make=injuries.cut("answers", 1, 6)),
         Fault(name="the network to NATS is cut", servers=ONE, times=4, make=injuries.cut("everything", 1, 15)),
     ]  # fmt: skip
-    rows += [
+
+
+def _faults_of_three_servers() -> list[Fault]:
+    rows = [
         Fault(name=f"server {number} of three is killed", servers=THREE, times=2, make=injuries.server_killed(number))
         for number in range(THREE)
     ]  # fmt: skip
@@ -88,9 +103,7 @@ def faults() -> tuple[Fault, ...]:
         Fault(name="quota is killed on three servers", servers=THREE, times=3, make=injuries.killed("quota")),
         Fault(name="quota is paused on three servers", servers=THREE, times=3, make=injuries.paused("quota", 1, 12)),
     ]  # fmt: skip
-    rows += _clock_faults()
-    assert len({row.name for row in rows}) == len(rows), "a fault is in the table twice"
-    return tuple(rows)
+    return rows
 
 
 def _clock_faults() -> list[Fault]:
