@@ -36,6 +36,7 @@ from services.quota.trust.check_answers import CheckAnswers
 from services.quota.trust.outcomes import is_believed
 from services.quota.unlisted import UnlistedFacts
 from services.quota.wire import inbound, outbound
+from services.quota.wire.ignored import IgnoredObjects
 from services.quota.wire.workloads import bounded, identity, workload_changed
 from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.messages.admissions import HOLDING, Admission
@@ -90,6 +91,7 @@ class Decider:
         self._synced: set[str] = set()
         self._unlisted = UnlistedFacts()
         self.held_back = HeldBack()
+        self.ignored = IgnoredObjects()
         self.admission_stopped = ""
         """Why nobody is admitted at present, in words; empty: admission goes on."""
 
@@ -310,11 +312,7 @@ class Decider:
             self._unlisted.add(fact, about)
 
     def _on_observed(self, observed: Observed) -> None:
-        try:
-            facts = inbound.observed_facts(observed)
-        except inbound.TranslateError as error:
-            # The last valid state of the object stays in force.
-            log.warning("an object that cannot be used is ignored", error=str(error))
+        if (facts := self.ignored.facts(observed)) is None:
             return
         for fact in facts:
             self._apply_fact(fact, about=observed.ref)

@@ -208,7 +208,8 @@ async def quota_answers(reader: StreamReader) -> list[Finding]:
                 advice="start it, or wait until it has read the streams; `/readyz` says what it does",
             )
         ]
-    return stopped_admission(json.loads(data))
+    answer: Json = json.loads(data)
+    return [*stopped_admission(answer), *ignored_objects(answer)]
 
 
 def stopped_admission(answer: Json) -> list[Finding]:
@@ -223,6 +224,21 @@ def stopped_admission(answer: Json) -> list[Finding]:
             "log is full; what ends gives its quota back meanwhile",
         )
     ]
+
+
+def ignored_objects(answer: Json) -> list[Finding]:
+    """A finding for each object that quota ignores in its present form, by quota's answer."""
+    findings = []
+    for each in answer.get("ignored") or []:
+        where, _, problem = str(each).partition(": ")
+        findings.append(
+            Finding(
+                where=where,
+                problem=f"is ignored by quota, and its last valid form is in force: {problem}",
+                advice="correct the field; nothing else of the change counts before",
+            )
+        )
+    return findings
 
 
 async def leaf_nodes(reader: StreamReader) -> list[Finding]:

@@ -6,7 +6,7 @@ from typing import Final
 from services.ctl.doctor.findings import Finding
 from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
 from shared.contracts.kube import kinds
-from shared.contracts.kube.bodies import as_body, spec_of
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.kube.queue_specs import check_names, flavor_names
@@ -32,7 +32,6 @@ NAMES_SHOWN: Final = 3
 def configuration(snapshot: Snapshot) -> list[Finding]:
     """Findings in objects that operators and users wrote."""
     checks: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
-        _unusable,
         _cluster_queues,
         _references,
         _local_queues,
@@ -51,20 +50,6 @@ def _existing(snapshot: Snapshot, kind: Kind, cluster: str) -> set[str]:
         ident.name for ident in snapshot.too_large.get(kind.detail, {}) if ident.cluster == cluster
     }
     return read | large
-
-
-def _unusable(snapshot: Snapshot) -> Iterator[Finding]:
-    """Objects that quota ignores in their present form. Its reader is imported when it is needed."""
-    from services.quota.wire.inbound import why_unusable  # noqa: PLC0415
-
-    for kind in KINDS:
-        for ident, obj in sorted(snapshot.of(kind).items()):
-            if problem := why_unusable(ident.cluster, kind, as_body(obj)):
-                yield Finding(
-                    where=f"{kind.kind} {ident.namespace}/{ident.name}".replace(" /", " "),
-                    problem=f"is ignored, and its last valid state is in force: {problem}",
-                    advice="correct the field; nothing else of the change counts before",
-                )
 
 
 def _cluster_queues(snapshot: Snapshot) -> Iterator[Finding]:

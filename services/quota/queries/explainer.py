@@ -20,6 +20,7 @@ from services.quota.queries.misnamed import correction
 from shared.bus.port import Bus, BusError
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.explain import (
+    IGNORED_MAX,
     ExplainAnswer,
     ExplainRequest,
     Explanation,
@@ -247,6 +248,7 @@ class Explainer:
         return PositionsAnswer(
             items=found[request.offset : request.offset + request.limit],
             stopped=self._decider.admission_stopped,
+            ignored=[] if request.namespace else self._decider.ignored.problems[:IGNORED_MAX],
         )
 
     def _shard(self, cluster: str) -> Shard | None:

@@ -71,7 +71,6 @@ class TranslateError(ValueError):
 
     def __init__(self, what: str, path: str, problem: str) -> None:
         super().__init__(f"{what}: {path}: {problem}")
-        self.problem = f"{path}: {problem}"
 
 
 def nanoseconds(at: datetime) -> int:
@@ -91,20 +90,6 @@ def observed_facts(observed: Observed) -> list[Fact]:
         return [] if gone is None else [gone(observed)]
     read = _READ.get(resource)
     return [] if read is None else [read(observed.cluster, as_body(observed.object))]
-
-
-def why_unusable(cluster: str, kind: Kind, obj: Body) -> str:
-    """Why quota ignores this form of an object: field, value and problem; empty if it can use it.
-
-    The last form that it could use stays in force.
-    """
-    read = _READ.get(_resource(kind))
-    try:
-        if read is not None:
-            read(cluster, obj)
-    except TranslateError as error:
-        return error.problem
-    return ""
 
 
 def flavor(cluster: str, obj: Body) -> facts.FlavorChanged:
@@ -300,7 +285,8 @@ class _Reader:
     """Reads the spec of one object; every problem names object, field and value."""
 
     def __init__(self, kind: str, obj: Body) -> None:
-        self._what = f"{kind} {_name(obj)}"
+        namespace = obj["metadata"].get("namespace")
+        self._what = f"{kind} {namespace}/{_name(obj)}" if namespace else f"{kind} {_name(obj)}"
         self.spec: dict[str, Any] = obj.get("spec") or {}
 
     def fail(self, path: str, problem: str) -> NoReturn:

@@ -6,7 +6,7 @@ namespaces it gives numbers.
 
 import sys
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pydantic import Field
 
@@ -212,11 +212,19 @@ class PositionsRequest(Part):
         return self.model_copy(update={"limit": sys.maxsize})
 
 
+IGNORED_MAX: Final = 20
+"""An operator mends some and asks again."""
+
+
 class PositionsAnswer(Part):
     """Ordered by cluster, ClusterQueue and position."""
 
     items: list[Position] = []
     stopped: str = ""
     """Why nobody is admitted at present; empty: admission goes on."""
+
+    ignored: list[str] = []
+    """Object, field and value of what quota ignores in its present form, the first `IGNORED_MAX`. Only for
+    those who ask about all namespaces."""
 
     problem: str = ""
