@@ -8,7 +8,6 @@ counts with those that the quota leader publishes; if they differ for long, it r
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,8 +21,8 @@ from services.quota.forecast import FinishedRun, History, Snapshot
 from services.quota.queries.replica import ReadReplica
 from services.quota.wire.entries import INPUTS
 from services.whatif.inputs import OBSERVED_KINDS
-from shared.bus.follow import skip_undecodable
-from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
+from shared.bus.follow import follow_entries, skip_undecodable
+from shared.bus.port import Bus, Entry, LogChangedError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
@@ -64,6 +63,10 @@ and doubles each time that reading again did not help, for instance because no l
 
 ENDED_MAX: Final = 50_000
 """How many ended workloads are remembered, so that each run is recorded only once."""
+
+
+_Item = tuple[str, Entry | None]
+"""A stream, and an entry of it; None: the entries that existed at the start are read."""
 
 
 class _DriftError(Exception):
@@ -179,7 +182,7 @@ class View:
 
     async def _follow(self) -> None:
         reading = _Reading(self._new_replica())
-        inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
+        inbox: asyncio.Queue[_Item] = asyncio.Queue()
         filters = {
             Stream.OBSERVED: (synced_filter(), *map(observed_filter, OBSERVED_KINDS)),
             Stream.QUEUES: (subject_filter("queue"),),
@@ -202,27 +205,27 @@ class View:
         await self.idle_tracker.wait_until_idle()
         raise _IdleError
 
-    async def _watch(
-        self, stream: str, inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]], *filters: str
-    ) -> None:
-        async with aclosing(self._bus.watch(stream, *filters)) as items:
-            async for item in items:
-                inbox.put_nowait((stream, item))
+    async def _watch(self, stream: str, inbox: asyncio.Queue[_Item], *filters: str) -> None:
+        await follow_entries(
+            self._bus,
+            stream,
+            filters,
+            on_entry=lambda entry: inbox.put_nowait((stream, entry)),
+            on_caught_up=lambda _: inbox.put_nowait((stream, None)),
+        )
 
-    async def _read_to_end(
-        self, reading: _Reading, inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]]
-    ) -> None:
+    async def _read_to_end(self, reading: _Reading, inbox: asyncio.Queue[_Item]) -> None:
         """Ingest what the streams hold now, decisions before workloads, and publish it as the view."""
         order = (*INPUTS, Stream.QUEUES)
-        found: list[tuple[str, Entry | CaughtUp]] = []
+        found: list[_Item] = []
         unread = set(order)
         while unread:
-            stream, item = await inbox.get()
-            found.append((stream, item))
-            if isinstance(item, CaughtUp):
+            stream, entry = await inbox.get()
+            found.append((stream, entry))
+            if entry is None:
                 unread.discard(stream)
-        for number, (stream, item) in enumerate(sorted(found, key=lambda e: order.index(e[0]))):
-            self._ingest(reading, stream, item)
+        for number, (stream, entry) in enumerate(sorted(found, key=lambda e: order.index(e[0]))):
+            self._ingest(reading, stream, entry)
             if number % BATCH_MAX == 0:
                 await asyncio.sleep(0)
         reading.replica.advance(self._now())
@@ -232,9 +235,9 @@ class View:
         self._read.set()
         self._notify()
 
-    def _ingest(self, reading: _Reading, stream: str, item: Entry | CaughtUp) -> None:
-        if not isinstance(item, CaughtUp):
-            skip_undecodable(partial(self._ingest_entry, reading), stream, item)
+    def _ingest(self, reading: _Reading, stream: str, entry: Entry | None) -> None:
+        if entry is not None:
+            skip_undecodable(partial(self._ingest_entry, reading), stream, entry)
 
     def _ingest_entry(self, reading: _Reading, stream: str, item: Entry) -> None:
         if stream == Stream.QUEUES:

@@ -6,7 +6,6 @@ streams (`CHECKS`, `DISPATCHES`) are read first: what an order was made for is t
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -26,9 +25,9 @@ from services.dispatcher.planning.situation import SituationReader
 from services.dispatcher.settings import DispatcherSettings
 from services.dispatcher.spokes.liveness import Liveness, SpokeHealth
 from services.dispatcher.store import Store
-from shared.bus.follow import Handlers, dispatch, isolated, read, recall
+from shared.bus.follow import Handlers, dispatch, follow_entries, isolated, read, recall
 from shared.bus.kind_follower import KindFollower
-from shared.bus.port import Bus, CaughtUp, Entry, UnavailableError
+from shared.bus.port import Bus, Entry, UnavailableError
 from shared.contracts import subjects
 from shared.contracts.kube.kinds import (
     ADMISSION_CHECK,
@@ -212,9 +211,13 @@ class Term:
     async def _follow(self, stream: str, filters: list[str]) -> None:
         if stream not in _OWN_STREAMS:
             await self._own_streams_read.wait()
-        async with aclosing(self._bus.watch(stream, *filters)) as items:
-            async for item in items:
-                self._on_item(stream, item)
+        await follow_entries(
+            self._bus,
+            stream,
+            filters,
+            on_entry=partial(self._on_entry, stream),
+            on_caught_up=partial(self._on_caught_up, stream),
+        )
 
     async def _follow_jobs(self) -> None:
         """Follow the hub's jobs, and behind them what says that they were all listed."""
@@ -223,7 +226,12 @@ class Term:
         kinds += [WORKLOAD] if self._external else []
         filters = [observed_filter(kind, self._cluster) for kind in kinds]
         filters.append(synced_filter(self._cluster))
-        await self._follow_kinds(self._cluster, filters, partial(self._on_item, _JOBS))
+        await self._follow_kinds(
+            self._cluster,
+            filters,
+            on_entry=partial(self._on_entry, _JOBS),
+            on_caught_up=partial(self._on_caught_up, _JOBS),
+        )
 
     async def _follow_admissions(self, filter_: str) -> None:
         await self._needs_decisions.wait()
@@ -240,7 +248,12 @@ class Term:
         await self._follow(Stream.DISPATCHES, filters)
 
     async def _follow_kinds(
-        self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], bool]
+        self,
+        cluster: str,
+        filters: list[str],
+        *,
+        on_entry: Callable[[Entry], bool],
+        on_caught_up: Callable[[int], None],
     ) -> None:
         """Follow objects of one cluster, also of the kinds that the hub's Integrations describe."""
         await self._own_streams_read.wait()
@@ -251,32 +264,33 @@ class Term:
             integrations_of=self._cluster,
             kinds=self._store.integrations.copied_kinds,
             on_integration=self._on_integration,
-            on_item=handler,
+            on_entry=on_entry,
+            on_caught_up=on_caught_up,
         ).run()
 
-    def _on_item(self, stream: str, item: Entry | CaughtUp) -> bool:
+    def _on_caught_up(self, stream: str, sequence: int) -> None:
+        self._unread.discard(stream)
+        if stream == Stream.CHECKS:
+            self._checks.mark_read(sequence)
+        if not self._unread & _OWN_STREAMS:
+            self._own_streams_read.set()
+        self._store.mark_all_dirty()
+        self._wake.set()
+
+    def _on_entry(self, stream: str, entry: Entry) -> bool:
         """Apply an entry; False if it cannot be read."""
-        can_be_read = True
-        if isinstance(item, CaughtUp):
-            self._unread.discard(stream)
-            if stream == Stream.CHECKS:
-                self._checks.mark_read(item.sequence)
-            if not self._unread & _OWN_STREAMS:
-                self._own_streams_read.set()
-            self._store.mark_all_dirty()
-        else:
-            can_be_read = dispatch(item, self._handlers[stream])
-            if not self._has_work.is_set() and self._store.has_work():
-                self._unread.add(_JOBS)  # No plan is made before they are read.
-                self._has_work.set()
-            needed = self._has_work.is_set() or self._store.given_answers
-            if needed and not self._needs_decisions.is_set():
-                self._unread.add(Stream.ADMISSIONS)
-                self._needs_decisions.set()
-            foreign = self._store.configuration.has_foreign_check and self._has_work.is_set()
-            if foreign and not self._has_foreign_check.is_set():
-                self._unread.add(Stream.WORKLOADS)
-                self._has_foreign_check.set()
+        can_be_read = dispatch(entry, self._handlers[stream])
+        if not self._has_work.is_set() and self._store.has_work():
+            self._unread.add(_JOBS)  # No plan is made before they are read.
+            self._has_work.set()
+        needed = self._has_work.is_set() or self._store.given_answers
+        if needed and not self._needs_decisions.is_set():
+            self._unread.add(Stream.ADMISSIONS)
+            self._needs_decisions.set()
+        foreign = self._store.configuration.has_foreign_check and self._has_work.is_set()
+        if foreign and not self._has_foreign_check.is_set():
+            self._unread.add(Stream.WORKLOADS)
+            self._has_foreign_check.set()
         self._wake.set()
         return can_be_read
 
@@ -302,18 +316,18 @@ class Term:
     async def _follow_spoke(self, spoke: str) -> None:
         kinds = [i.kind for i in INTEGRATIONS] + [WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE]
         filters = [observed_filter(kind, spoke) for kind in kinds]
-        await self._follow_kinds(spoke, filters, partial(self._on_spoke_object, spoke))
 
-    def _on_spoke_object(self, spoke: str, item: Entry | CaughtUp) -> bool:
-        can_be_read = True
-        if isinstance(item, CaughtUp):
+        def on_entry(entry: Entry) -> bool:
+            observe = partial(self._store.observe_spoke_object, spoke)
+            can_be_read = dispatch(entry, {Observed: lambda seen, _: observe(seen)})
+            self._wake.set()
+            return can_be_read
+
+        def on_caught_up(_sequence: int) -> None:
             self._store.mark_loaded(spoke)
-        else:
-            can_be_read = dispatch(
-                item, {Observed: lambda seen, _: self._store.observe_spoke_object(spoke, seen)}
-            )
-        self._wake.set()
-        return can_be_read
+            self._wake.set()
+
+        await self._follow_kinds(spoke, filters, on_entry=on_entry, on_caught_up=on_caught_up)
 
     def _follow_new_spokes(self) -> None:
         known = {*self._store.configuration.known_spokes(), *self._store.ordered_spokes()}
@@ -402,15 +416,14 @@ class Term:
     async def _handle_missing_job(self, workload: WorkloadRef, admission: Admission) -> None:
         """Reject a workload whose job cannot run on a spoke; plan again if its job is not observed yet."""
         subject = subjects.join("workload", *workload)
-        state: WorkloadState | None = None
-        async with aclosing(self._bus.watch(Stream.WORKLOADS, subject)) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    break
-                state = read(item, WorkloadState)
-        problem = None
-        if state is not None and state.uid == admission.uid:
-            problem = self._store.not_dispatchable(state)
+        problem: str | None = None
+
+        def on_state(state: WorkloadState, _entry: Entry) -> None:
+            nonlocal problem
+            own = state.uid == admission.uid
+            problem = self._store.not_dispatchable(state) if own else None
+
+        await recall(self._bus, {WorkloadState: on_state}, filters=[subject])
         if problem is not None:
             await self._checks.reject(admission, problem)
         else:

@@ -19,7 +19,7 @@ from services.tracer.events import LOGS, DecisionEvent
 from services.tracer.metrics import OPEN, PENDING, TRACES
 from services.tracer.open_traces import OpenTraces, WorkloadTrace
 from services.tracer.timeline import batch_of, spans_of
-from shared.bus.follow import isolated, read
+from shared.bus.follow import isolated, read, recall_entries
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.traces import Traced
 from shared.contracts.subjects import Stream
@@ -109,16 +109,19 @@ class Term:
         """Read the last record. Without one, workloads that have ended before now are not traced."""
         last = await self._bus.last_sequence(Stream.WORKLOADS)
         decided = await self._bus.last_sequence(Stream.ADMISSIONS)
-        record = None
-        async with aclosing(self._bus.watch(Stream.TRACES, self._record.subject)) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    break
-                self._record_sequence = item.sequence
-                found = read(item, Traced)
-                # A record beyond the ends of the logs is about logs that were deleted.
-                if found is not None and found.ended <= last and found.batches <= decided:
-                    record = found
+        record: Traced | None = None
+
+        def on_entry(entry: Entry) -> None:
+            nonlocal record
+            # Also of an unreadable record: its successor must expect this sequence.
+            self._record_sequence = entry.sequence
+            found = read(entry, Traced)
+            # A record beyond the ends of the logs is about logs that were deleted.
+            if found is not None and found.ended <= last and found.batches <= decided:
+                record = found
+
+        filters = [self._record.subject]
+        await recall_entries(self._bus, Stream.TRACES, filters, on_entry=on_entry)
         if record is None:
             record = Traced(ended=last, batches=decided, at=self._now())
             self._record_sequence = await self._bus.publish(

@@ -248,10 +248,7 @@ async def recall(
         on_entry=_dispatcher(handlers),
         on_unreadable=on_unreadable,
     )
-    async with aclosing(items):
-        async for caught_up in items:
-            return caught_up.sequence
-    raise AssertionError("a watch never ends by itself")
+    return await _first_caught_up(items)
 
 
 async def existing(
@@ -290,6 +287,61 @@ async def existing(
                     on_unreadable(entry)
             unreadable = None
             yield item
+
+
+async def follow_entries(
+    bus: Bus,
+    stream: str,
+    filters: Sequence[str] = (),
+    *,
+    on_entry: Callable[[Entry], object],
+    on_caught_up: Callable[[int], None],
+) -> None:
+    """Hand every entry of a view to `on_entry`, which decodes it, until cancelled.
+
+    `on_caught_up` gets the last sequence of the log when all entries that existed at the start are handled,
+    and again after a reconnect. An entry that cannot be read hides what was there before.
+    """
+    items = existing(bus, stream, filters, kinds=(), on_entry=_undecoded(on_entry))
+    async with aclosing(items):
+        async for caught_up in items:
+            on_caught_up(caught_up.sequence)
+
+
+async def recall_entries(
+    bus: Bus, stream: str, filters: Sequence[str] = (), *, on_entry: Callable[[Entry], object]
+) -> int:
+    """As `follow_entries`, but return once all existing entries are handled: the last sequence of the log."""
+    items = existing(bus, stream, filters, kinds=(), on_entry=_undecoded(on_entry))
+    return await _first_caught_up(items)
+
+
+async def stored_entries(
+    bus: Bus, log_name: str, *filters: str, start: int = 1
+) -> AsyncGenerator[Entry, None]:
+    """Yield the entries that a log holds by now, from sequence `start`, the oldest first."""
+    async with aclosing(bus.replay(log_name, *filters, start=start)) as items:
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                return
+            yield item
+
+
+async def _first_caught_up(items: AsyncGenerator[CaughtUp, None]) -> int:
+    async with aclosing(items):
+        async for caught_up in items:
+            return caught_up.sequence
+    raise AssertionError("a watch never ends by itself")
+
+
+def _undecoded(on_entry: Callable[[Entry], object]) -> Callable[[Entry], bool]:
+    """Say of every entry that it can be read: `existing` then looks for no earlier one."""
+
+    def handle(entry: Entry) -> bool:
+        on_entry(entry)
+        return True
+
+    return handle
 
 
 def _dispatcher(handlers: Handlers) -> Callable[[Entry], bool]:

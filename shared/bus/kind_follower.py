@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import Final
 
 from shared.bus.follow import dispatch, existing
-from shared.bus.port import Bus, CaughtUp, Entry
+from shared.bus.port import Bus, Entry
 from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed, Synced
@@ -27,7 +27,8 @@ class KindFollower:
         filters: Sequence[str],
         kinds: Callable[[], Iterable[Kind]],
         on_integration: Callable[[Observed], None],
-        on_item: Callable[[Entry | CaughtUp], bool],
+        on_entry: Callable[[Entry], bool],
+        on_caught_up: Callable[[int], None],
         integrations_of: str | None = None,
     ) -> None:
         """Follow one cluster, or all if `cluster` is None.
@@ -35,8 +36,9 @@ class KindFollower:
         `integrations_of`: the cluster whose Integrations count; None: those of `cluster`.
 
         `filters` are always followed. `kinds` returns the kinds that integrations define at present.
-        `on_item` gets every entry, and one `CaughtUp` when all existing entries have been read. It returns
-        False for what it cannot read: it then gets the last entry of the subject that can be read.
+        `on_entry` gets every entry. It returns False for what it cannot read: it then gets the last entry of
+        the subject that can be read. `on_caught_up` gets the last sequence of the log when all existing
+        entries have been read.
         """
         self._bus = bus
         self._cluster = cluster
@@ -44,7 +46,8 @@ class KindFollower:
         self._filters = tuple(filters)
         self._kinds = kinds
         self._on_integration = on_integration
-        self._on_item = on_item
+        self._on_entry = on_entry
+        self._on_caught_up = on_caught_up
         self._followed: set[str] | None = None
         """Followed filters; None until all existing integrations have been read."""
 
@@ -79,8 +82,8 @@ class KindFollower:
         return new
 
     async def _follow(self, filters: Sequence[str], *, first: bool) -> None:
-        items = existing(self._bus, Stream.OBSERVED, filters, kinds=KINDS, on_entry=self._on_item)
+        items = existing(self._bus, Stream.OBSERVED, filters, kinds=KINDS, on_entry=self._on_entry)
         async with aclosing(items):
             async for caught_up in items:
                 if first:
-                    self._on_item(caught_up)
+                    self._on_caught_up(caught_up.sequence)

@@ -20,6 +20,7 @@ from tests.architecture.names import (
 )
 from tests.architecture.sources import House, Source, is_bench
 from tests.architecture.stream_names import streams_are_named_by_contracts
+from tests.architecture.stream_readers import streams_are_read_by_the_bus
 from tests.architecture.uses import (
     private_definitions_are_read,
     public_constants_are_used,
@@ -453,6 +454,7 @@ RULES: Final = _named(
         limits_say_why_that_value,
         labels_and_subjects_live_in_contracts,
         streams_are_named_by_contracts,
+        streams_are_read_by_the_bus,
         no_two_services_define_the_same_string,
         no_two_services_spell_the_same_word,
         contracts_are_built_complete,

@@ -10,6 +10,7 @@ from tests.architecture.judged_times import JUDGED_TIMES
 from tests.architecture.rules import RULES, words_in_two_services
 from tests.architecture.sources import House, Source, house
 from tests.architecture.stream_names import QUOTED_STREAMS, needless_exceptions
+from tests.architecture.stream_readers import HAND_LOOPS, needless_readers
 from tests.architecture.unused_definitions import UNUSED
 from tests.architecture.uses import EXPORTED, unused_constants, unused_methods
 from tests.architecture.wrapped_calls import WRAPPED
@@ -328,6 +329,10 @@ PLANTED |= {
     case: ("streams_are_named_by_contracts", [file("shared/bus/a.py", text)], "Stream.ADMISSIONS")
     for case, text in QUOTED_STREAMS.items()
 }
+PLANTED |= {
+    case: ("streams_are_read_by_the_bus", [file("services/quota/a.py", text)], "quota/a.py:1")
+    for case, text in HAND_LOOPS.items()
+}
 
 
 @pytest.mark.parametrize("case", PLANTED)
@@ -349,6 +354,7 @@ def test_every_exception_is_needed() -> None:
     unused = {key for key, _ in (*unused_constants(house()), *unused_methods(house()))}
     assert {key for key in EXPORTED if ":" in key} <= unused
     assert not needless_exceptions(house())
+    assert not needless_readers(house())
 
 
 def test_word_of_literal_type_may_be_spelled_twice() -> None:

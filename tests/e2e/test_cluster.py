@@ -14,7 +14,7 @@ from services.ctl.connect.bus import connected
 from services.ctl.demo.check import judge
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
-from services.ctl.demo.progress import ProgressTracker, follow
+from services.ctl.demo.progress import ProgressTracker, track
 from services.ctl.demo.results import read_results
 from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running
 from shared.contracts.kube import kinds
@@ -111,7 +111,7 @@ async def test_demos_load_passes_while_watcher_patcher_and_api_server_are_killed
     async with running(options, said.append) as system, connected(system.nats_url) as bus:
         await shrink(kube)
         async with playing(kube) as player:
-            following = asyncio.create_task(follow(bus, tracker))
+            following = asyncio.create_task(track(bus, tracker))
             killing = asyncio.create_task(kill(system, server))
             try:
                 await create_all(

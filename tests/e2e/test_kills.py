@@ -11,7 +11,7 @@ from services.ctl.connect.bus import connected
 from services.ctl.demo.check import judge
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
-from services.ctl.demo.progress import ProgressTracker, follow
+from services.ctl.demo.progress import ProgressTracker, track
 from services.ctl.demo.results import LoadResult, read_results
 from services.ctl.dev.app import BROKER, EXAMPLE, DevOptions, Running, running
 from services.ctl.programs import SERVICES, Program
@@ -69,7 +69,7 @@ async def play(system: Running) -> tuple[LoadResult, ProgressTracker]:
     tracker = ProgressTracker(len(load))
     kube = system.kube()
     async with connected(system.nats_url) as bus:
-        following = asyncio.create_task(follow(bus, tracker))
+        following = asyncio.create_task(track(bus, tracker))
         killing = asyncio.create_task(kill_all(system))
         try:
             await shrink(kube)

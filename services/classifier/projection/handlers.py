@@ -1,7 +1,7 @@
 """Connects the projection to the bus: reads OBSERVED and HOSTS, publishes to WORKLOADS."""
 
 import asyncio
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ import structlog
 from services.classifier.metrics import POSTPONED
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.projector import Projector
-from shared.bus.follow import dispatch, follow, last_readable, read, why_unreadable
+from shared.bus.follow import dispatch, follow, last_readable, read, recall_entries, why_unreadable
 from shared.bus.headers import WRITER
 from shared.bus.kind_follower import KindFollower
 from shared.bus.leadership import lead
@@ -18,7 +18,6 @@ from shared.bus.port import (
     ROOM_FOR_ENDS,
     Bus,
     BusError,
-    CaughtUp,
     Entry,
     FencedError,
     LogChangedError,
@@ -164,7 +163,8 @@ class Term:
                 filters=[*map(observed_filter, watched), synced_filter()],
                 kinds=lambda: [k for p in self._projectors.values() for k in p.integration_kinds()],
                 on_integration=self._on_integration,
-                on_item=self._on_item,
+                on_entry=self._on_entry,
+                on_caught_up=self._on_caught_up,
             ).run()
         finally:
             for timer in self._deferred.values():
@@ -172,19 +172,18 @@ class Term:
 
     async def _restore(self) -> None:
         unreadable: dict[str, Entry] = {}
-        async with aclosing(self._bus.watch(WorkloadState.stream)) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    self._restored = item.sequence
-                    break
-                # Also of an unreadable state: its successor must expect this sequence.
-                self._sequences[item.subject] = item.sequence
-                if (state := read(item, WorkloadState)) is not None:
-                    unreadable.pop(item.subject, None)
-                    self._note_known(state)
-                    self._projector(state.cluster).restore(state)
-                else:
-                    unreadable[item.subject] = item
+
+        def on_entry(entry: Entry) -> None:
+            # Also of an unreadable state: its successor must expect this sequence.
+            self._sequences[entry.subject] = entry.sequence
+            if (state := read(entry, WorkloadState)) is not None:
+                unreadable.pop(entry.subject, None)
+                self._note_known(state)
+                self._projector(state.cluster).restore(state)
+            else:
+                unreadable[entry.subject] = entry
+
+        self._restored = await recall_entries(self._bus, WorkloadState.stream, on_entry=on_entry)
         for entry in unreadable.values():
             await self._restore_earlier(entry)
 
@@ -218,13 +217,14 @@ class Term:
         self._projector(message.cluster).observe_machines(message)
         self._publish_if_synced(message.cluster)
 
-    def _on_item(self, item: Entry | CaughtUp) -> bool:
+    def _on_entry(self, entry: Entry) -> bool:
         """Apply what was observed; False if it cannot be read."""
-        if not isinstance(item, CaughtUp):
-            is_read = dispatch(item, {Observed: self._on_observed, Synced: self._on_synced})
-            if not is_read and not self._caught_up:
-                self._note_newer(item)
-            return is_read
+        is_read = dispatch(entry, {Observed: self._on_observed, Synced: self._on_synced})
+        if not is_read and not self._caught_up:
+            self._note_newer(entry)
+        return is_read
+
+    def _on_caught_up(self, _sequence: int) -> None:
         self._caught_up = True
         for cluster in sorted(self._synced):
             if self._is_listed(cluster):
@@ -233,7 +233,6 @@ class Term:
             else:
                 probes.NEWER_LISTING.fired += 1
                 log.warning("a newer release describes a cluster: upgrade", cluster=cluster)
-        return True
 
     def _note_newer(self, entry: Entry) -> None:
         """Remember that a newer release describes the cluster of an entry that cannot be read."""

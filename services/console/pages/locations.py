@@ -1,7 +1,7 @@
 """Where work runs: flavors, spokes, and the build machines of each platform."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from services.console.pages.documents import (
@@ -11,8 +11,8 @@ from services.console.pages.documents import (
     Slot,
     SpokeDetail,
 )
-from shared.bus.follow import skip_undecodable
-from shared.bus.port import Bus, CaughtUp, Entry
+from shared.bus.follow import recall_entries, skip_undecodable
+from shared.bus.port import Bus, Entry
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.hosts import PlatformState
@@ -42,7 +42,7 @@ async def spokes(bus: Bus, configured: list[Observed]) -> list[SpokeDetail]:
     """Each of the MultiKueueClusters, with what the dispatcher knows of it."""
     states = {
         (each.cluster, each.spoke): each
-        async for each in _view(bus, SpokeState, subject_filter("spoke"))
+        for each in await _view(bus, SpokeState, subject_filter("spoke"))
     }
     found = []
     for each in configured:
@@ -70,7 +70,7 @@ async def spokes(bus: Bus, configured: list[Observed]) -> list[SpokeDetail]:
 async def platforms(bus: Bus, *, shows: Callable[[str], bool]) -> list[PlatformDetail]:
     """The machines and slots of each platform. `shows`: whether the user may see a namespace."""
     found = []
-    async for state in _view(bus, PlatformState, subject_filter("platform")):
+    for state in await _view(bus, PlatformState, subject_filter("platform")):
         slots = [
             Slot(
                 host=seat.host,
@@ -103,17 +103,13 @@ async def platforms(bus: Bus, *, shows: Callable[[str], bool]) -> list[PlatformD
     return sorted(found, key=lambda one: (one.cluster, one.platform))
 
 
-async def _view(bus: Bus, kind: type[M], filter_: str) -> AsyncIterator[M]:
+async def _view(bus: Bus, kind: type[M], filter_: str) -> list[M]:
     """The latest message of each subject that the filter selects."""
     found: list[M] = []
 
     def keep(_stream: str, entry: Entry) -> None:
         found.append(entry.read(kind))
 
-    async with aclosing(bus.watch(kind.stream, filter_)) as items:
-        async for item in items:
-            if isinstance(item, CaughtUp):
-                break
-            skip_undecodable(keep, kind.stream, item)
-    for each in found:
-        yield each
+    on_entry = partial(skip_undecodable, keep, kind.stream)
+    await recall_entries(bus, kind.stream, [filter_], on_entry=on_entry)
+    return found

@@ -1,7 +1,6 @@
 """The timeline of one workload, from its creation to its end, read from the logs."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import aclosing
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -9,8 +8,8 @@ from urllib.parse import quote
 
 from services.console.pages.documents import Preemptor, Timeline, TimelineLine
 from services.history.story import MessageBody, descriptions
-from shared.bus.follow import skip_undecodable
-from shared.bus.port import Bus, CaughtUp, Entry
+from shared.bus.follow import read, recall_entries, skip_undecodable, stored_entries
+from shared.bus.port import Bus, Entry
 from shared.contracts.kube.kinds import PIPELINE_RUN
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
@@ -69,7 +68,7 @@ async def timeline(
     """What the logs hold about a workload. `shows`: whether the user may see a namespace."""
     found: list[_Found] = []
     for what, kind, filter_ in _sources(ref):
-        found += await _entries(bus.replay(kind.stream, filter_), what, kind)
+        found += await _stored(bus, what, kind, filter_)
     if any(_is_run(message) for _, _, message in found):
         found += await _hosts(bus, ref)
     found = _of_workload(ref, found)
@@ -94,20 +93,15 @@ async def timeline(
     )
 
 
-async def _entries(
-    items: AsyncGenerator[Entry | CaughtUp, None], what: str, kind: type[_About]
-) -> list[_Found]:
+async def _stored(bus: Bus, what: str, kind: type[_About], *filters: str) -> list[_Found]:
     """Everything up to the end of the log, in its order; what cannot be read is skipped."""
     found: list[_Found] = []
 
     def keep(_stream: str, entry: Entry) -> None:
         found.append((entry, what, entry.read(kind)))
 
-    async with aclosing(items):
-        async for item in items:
-            if isinstance(item, CaughtUp):
-                break
-            skip_undecodable(keep, kind.stream, item)
+    async for entry in stored_entries(bus, kind.stream, *filters):
+        skip_undecodable(keep, kind.stream, entry)
     return found
 
 
@@ -120,16 +114,19 @@ def _is_run(message: Message) -> bool:
 async def _hosts(bus: Bus, ref: WorkloadRef) -> list[_Found]:
     """The states of the hosts of a run's TaskRuns. The last one of each TaskRun names the workload."""
     everywhere = subject_pattern("host", namespace=ref.namespace)
-    last = await _entries(bus.watch(HostState.stream, everywhere), "host", HostState)
     uids: dict[str, str] = {}
-    for _, _, state in last:
-        if isinstance(state, HostState) and state.workload == ref.name:
+
+    def on_entry(entry: Entry) -> None:
+        state = read(entry, HostState)
+        if state is not None and state.workload == ref.name:
             uids[state.uid] = state.name
+
+    await recall_entries(bus, HostState.stream, [everywhere], on_entry=on_entry)
     if not uids:
         return []
     names = sorted({*uids.values()})
     filters = (subject_pattern("host", namespace=ref.namespace, name=name) for name in names)
-    found = await _entries(bus.replay(HostState.stream, *filters), "host", HostState)
+    found = await _stored(bus, "host", HostState, *filters)
     return [each for each in found if isinstance(each[2], HostState) and each[2].uid in uids]
 
 

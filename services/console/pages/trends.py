@@ -18,8 +18,8 @@ import structlog
 
 from services.console.pages.documents import Trend, TrendPoint, TrendWait
 from services.console.pages.logs import first_since
-from shared.bus.follow import skip_undecodable
-from shared.bus.port import Bus, BusError, CaughtUp, Entry
+from shared.bus.follow import skip_undecodable, stored_entries
+from shared.bus.port import Bus, BusError, Entry
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
@@ -181,13 +181,10 @@ class Trends:
         if name not in reading.next:
             reading.next[name] = await first_since(self._bus, name, reading.begin)
         start = reading.next[name]
-        async with aclosing(
-            self._bus.replay(name, subject_filter(SORT_OF[name]), start=start)
-        ) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    return
-                yield item
+        stored = stored_entries(self._bus, name, subject_filter(SORT_OF[name]), start=start)
+        async with aclosing(stored) as entries:
+            async for entry in entries:
+                yield entry
 
 
 _LOGS: Final = (Stream.WORKLOADS, Stream.ADMISSIONS)

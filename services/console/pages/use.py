@@ -16,8 +16,8 @@ import structlog
 from services.console.pages.documents import Use, UsePoint, UseRow
 from services.console.pages.logs import first_since, last_before
 from services.console.pages.trends import FRESH_SECONDS, SPANS
-from shared.bus.follow import skip_undecodable
-from shared.bus.port import Bus, BusError, CaughtUp, Entry
+from shared.bus.follow import skip_undecodable, stored_entries
+from shared.bus.port import Bus, BusError, Entry
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.subjects import subject_pattern
 
@@ -111,12 +111,11 @@ class UseHistory:
                 skip_undecodable(lambda _, entry: _note_earlier(reading, entry), stream, earlier)
             reading.next = start
         number = 0
-        async with aclosing(self._bus.replay(stream, subject, start=reading.next)) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    break
-                skip_undecodable(lambda _, entry: _note(reading, entry), stream, item)
-                reading.next = item.sequence + 1
+        stored = stored_entries(self._bus, stream, subject, start=reading.next)
+        async with aclosing(stored) as entries:
+            async for entry in entries:
+                skip_undecodable(lambda _, entry: _note(reading, entry), stream, entry)
+                reading.next = entry.sequence + 1
                 number += 1
                 if number % BATCH == 0:
                     await asyncio.sleep(0)

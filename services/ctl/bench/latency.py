@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,8 @@ from services.ctl.bench.processes import tree, usage
 from services.ctl.connect.bus import connected
 from services.ctl.dev.app import DevOptions, Running, running
 from services.simulator.bench.report import percentile
-from shared.bus.port import Bus, CaughtUp, Entry
+from shared.bus.follow import stored_entries
+from shared.bus.port import Bus
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.messages.admissions import Admission
@@ -112,25 +112,16 @@ def _cpu() -> dict[str, float]:
 
 async def _read_logs(bus: Bus, times: Times) -> None:
     """Note when each stage of a Job was first stored."""
-    async for item in stored(bus, Observed.stream, observed_filter(kinds.JOB)):
+    async for item in stored_entries(bus, Observed.stream, observed_filter(kinds.JOB)):
         body = item.read(Observed).object
         if body is not None:
             times.observed.setdefault(body["metadata"]["uid"], item.time.timestamp())
-    async for item in stored(bus, WorkloadState.stream, subject_filter("workload")):
+    async for item in stored_entries(bus, WorkloadState.stream, subject_filter("workload")):
         times.classified.setdefault(item.read(WorkloadState).uid, item.time.timestamp())
-    async for item in stored(bus, Admission.stream, subject_filter("admission")):
+    async for item in stored_entries(bus, Admission.stream, subject_filter("admission")):
         decision = item.read(Admission)
         if decision.state == "admitted":
             times.decided.setdefault(decision.uid, item.time.timestamp())
-
-
-async def stored(bus: Bus, stream: str, selected: str) -> AsyncIterator[Entry]:
-    """Yield what a stream holds by now of the subjects that are selected."""
-    async with aclosing(bus.replay(stream, selected)) as items:
-        async for item in items:
-            if isinstance(item, CaughtUp):
-                return
-            yield item
 
 
 async def make_queue(kube: Kube) -> None:

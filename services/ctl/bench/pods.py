@@ -19,9 +19,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from services.ctl.bench.latency import NAME, SETTLE_SECONDS, make_queue, stored
+from services.ctl.bench.latency import NAME, SETTLE_SECONDS, make_queue
 from services.ctl.connect.bus import connected
 from services.ctl.dev.app import DevOptions, Running, running
+from shared.bus.follow import stored_entries
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import QUEUE
 from shared.contracts.messages.admissions import Admission
@@ -94,7 +95,7 @@ async def _measured(system: Running, *, count: int) -> GroupTimes:
         await kube.close()
     times.loads.append(os.getloadavg()[0])
     async with connected(system.nats_url, access=system.access) as bus:
-        async for item in stored(bus, Admission.stream, subject_filter("admission")):
+        async for item in stored_entries(bus, Admission.stream, subject_filter("admission")):
             decision = item.read(Admission)
             if decision.name == group and decision.state == "admitted" and not times.decided:
                 times.decided = item.time.timestamp()

@@ -15,7 +15,7 @@ from services.ctl.demo.cases import load_cases, run_cases
 from services.ctl.demo.check import judge, until_given_back
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
-from services.ctl.demo.progress import ProgressTracker, follow, show
+from services.ctl.demo.progress import ProgressTracker, show, track
 from services.ctl.demo.results import read_results
 from services.ctl.demo.spokes import run_spokes
 from services.ctl.demo.summary import print_summary
@@ -130,7 +130,7 @@ class _Demo:
         )
         tracker = ProgressTracker(len(arrivals))
         async with connected(system.nats_url, access=system.access) as bus:
-            async with _background(follow(bus, tracker), show(tracker, self._console)):
+            async with _background(track(bus, tracker), show(tracker, self._console)):
                 kube = system.kube()
                 try:
                     await create_all(kube, arrivals, now=_now, on_submitted=tracker.submit)

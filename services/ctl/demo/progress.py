@@ -11,11 +11,10 @@ from rich.table import Table
 
 from services.ctl.demo.create import Submitted
 from services.ctl.demo.load import TIERS
-from shared.bus.headers import TYPE
-from shared.bus.port import Bus, CaughtUp
+from shared.bus.follow import follow
+from shared.bus.port import Bus
 from shared.contracts.messages.admissions import HOLDING, Admission, AdmissionState
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import Stream
 
 TERMINAL_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 3.0
@@ -100,22 +99,15 @@ class ProgressTracker:
         return rows
 
 
-async def follow(bus: Bus, tracker: ProgressTracker) -> None:
+async def track(bus: Bus, tracker: ProgressTracker) -> None:
     """Keep the tracker up to date until cancelled."""
-
-    async def workloads() -> None:
-        async for entry in bus.watch(Stream.WORKLOADS):
-            if not isinstance(entry, CaughtUp):
-                tracker.observe_workload(WorkloadState.decode(entry.data))
-
-    async def admissions() -> None:
-        async for entry in bus.watch(Stream.ADMISSIONS):
-            if not isinstance(entry, CaughtUp) and entry.headers.get(TYPE) == Admission.type:
-                tracker.observe_admission(Admission.decode(entry.data))
-
     async with asyncio.TaskGroup() as group:
-        group.create_task(workloads())
-        group.create_task(admissions())
+        group.create_task(
+            follow(bus, {WorkloadState: lambda state, _: tracker.observe_workload(state)})
+        )
+        group.create_task(
+            follow(bus, {Admission: lambda admission, _: tracker.observe_admission(admission)})
+        )
 
 
 async def show(tracker: ProgressTracker, console: Console) -> None:

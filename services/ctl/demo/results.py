@@ -6,8 +6,9 @@ from typing import Final
 
 from services.ctl.demo.create import Submitted
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
+from shared.bus.follow import stored_entries
 from shared.bus.headers import TYPE
-from shared.bus.port import Bus, CaughtUp, Entry
+from shared.bus.port import Bus, Entry
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import HostState, PlatformState
 from shared.contracts.messages.workloads import WorkloadState
@@ -76,9 +77,9 @@ async def read_results(
     bus: Bus, submitted: Mapping[str, Submitted], refused: tuple[Submitted, ...] = ()
 ) -> LoadResult:
     """Read the logs from their beginning to their present end."""
-    entries = [entry for log in LOGS for entry in await _read(bus, log)]
+    entries = [entry for log in LOGS async for entry in stored_entries(bus, log)]
     message_logs = read_logs(entries)
-    of_hosts = await _read(bus, Stream.HOSTS)
+    of_hosts = [entry async for entry in stored_entries(bus, Stream.HOSTS)]
     hosts = [
         HostState.decode(entry.data)
         for entry in of_hosts
@@ -111,7 +112,7 @@ async def read_results(
 
 async def records(bus: Bus) -> list[PlatformState]:
     """The last record of each platform."""
-    return _records_in(await _read(bus, Stream.HOSTS))
+    return _records_in([entry async for entry in stored_entries(bus, Stream.HOSTS)])
 
 
 def _records_in(entries: Iterable[Entry]) -> list[PlatformState]:
@@ -122,12 +123,3 @@ def _records_in(entries: Iterable[Entry]) -> list[PlatformState]:
         if entry.headers.get(TYPE) == PlatformState.type
     }
     return [found[subject] for subject in sorted(found)]
-
-
-async def _read(bus: Bus, log: str) -> list[Entry]:
-    entries: list[Entry] = []
-    async for item in bus.replay(log):
-        if isinstance(item, CaughtUp):
-            break
-        entries.append(item)
-    return entries

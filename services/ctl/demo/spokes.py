@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -15,8 +14,8 @@ from services.ctl.demo.load import Arrival
 from services.ctl.dev.app import Running
 from services.simulator.judge import checks
 from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
+from shared.bus.follow import stored_entries
 from shared.bus.headers import TYPE
-from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.bodies import Body
@@ -80,7 +79,8 @@ async def run_spokes(
         await kube.close()
     left = await _until_clean(system)
     async with connected(system.nats_url, access=system.access) as bus:
-        entries = [entry async for entry in _everything(bus)]
+        logs = (*LOGS, Stream.DISPATCHES)
+        entries = [entry for log in logs async for entry in stored_entries(bus, log)]
     orders = [Dispatch.decode(e.data) for e in entries if e.headers.get(TYPE) == Dispatch.type]
     names = [spoke.name for spoke in system.spokes]
     say("where they ran:")
@@ -219,15 +219,6 @@ async def _until_clean(system: Running) -> list[str]:
         if not left or loop.time() > until:
             return left
         await asyncio.sleep(POLL_SECONDS)
-
-
-async def _everything(bus: Bus) -> AsyncIterator[Entry]:
-    for log in (*LOGS, Stream.DISPATCHES):
-        async with aclosing(bus.replay(log)) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    break
-                yield entry
 
 
 def _run(index: int, rng: Random) -> Body:

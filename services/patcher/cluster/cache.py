@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import aclosing
+from functools import partial
 from typing import Final
 
-from shared.bus.follow import isolated, read
+from shared.bus.follow import follow_entries, isolated, read
 from shared.bus.kind_follower import KindFollower
-from shared.bus.port import Bus, CaughtUp, Entry, LogChangedError
+from shared.bus.port import Bus, Entry, LogChangedError
 from shared.contracts import subjects
 from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds, names
@@ -202,7 +202,8 @@ class ObjectCache:
             filters=filters,
             kinds=self.integrations.added_kinds,
             on_integration=self._on_integration,
-            on_item=self._on_observed_item,
+            on_entry=self._on_observed_entry,
+            on_caught_up=partial(self._on_caught_up, Observed.stream),
         ).run()
 
     def _on_integration(self, observed: Observed) -> None:
@@ -224,27 +225,27 @@ class ObjectCache:
 
     async def _follow(self, stream: str, on_entry: Callable[[Entry], None]) -> None:
         filter_ = subject_filter(SORT_OF[stream], self._cluster)
-        async with aclosing(self._bus.watch(stream, filter_)) as items:
-            async for item in items:
-                self._on_item(stream, item, on_entry)
 
-    def _on_item(
-        self, stream: str, item: Entry | CaughtUp, on_entry: Callable[[Entry], None]
-    ) -> None:
-        if isinstance(item, CaughtUp):
-            self._unread.discard(stream)
-        else:
-            with isolated(stream, item.subject):
-                on_entry(item)
+        def on_isolated_entry(entry: Entry) -> None:
+            with isolated(stream, entry.subject):
+                on_entry(entry)
 
-    def _on_observed_item(self, item: Entry | CaughtUp) -> bool:
+        await follow_entries(
+            self._bus,
+            stream,
+            [filter_],
+            on_entry=on_isolated_entry,
+            on_caught_up=partial(self._on_caught_up, stream),
+        )
+
+    def _on_caught_up(self, stream: str, _sequence: int) -> None:
+        self._unread.discard(stream)
+
+    def _on_observed_entry(self, entry: Entry) -> bool:
         """Apply an entry of OBSERVED; False if it cannot be read."""
-        if isinstance(item, CaughtUp):
-            self._unread.discard(Observed.stream)
-            return True
-        if (observed := read(item, Observed)) is None:
+        if (observed := read(entry, Observed)) is None:
             return False
-        with isolated(Observed.stream, item.subject):
+        with isolated(Observed.stream, entry.subject):
             self._on_observed(observed)
         return True
 

@@ -6,16 +6,15 @@ It may change its mind about what runs already, which evicts it.
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal, cast
 
 from services.simulator.scenarios.swarm.load import CHECK, CHECK_CONTROLLER
 from services.simulator.scenarios.system import System
-from shared.bus.follow import read
-from shared.bus.headers import TYPE
-from shared.bus.port import BusError, CaughtUp
+from shared.bus.follow import follow
+from shared.bus.port import BusError, Entry
 from shared.contracts.controllers import ANSWERED_BY, CheckService
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
@@ -49,24 +48,24 @@ async def check_reservations(system: System, *, changes_its_mind: bool) -> None:
     await bus.start()
     tasks: set[asyncio.Task[None]] = set()
     turns: defaultdict[WorkloadRef, _Turn] = defaultdict(_Turn)
-    async with _known_to_quota(), aclosing(bus.watch(Admission.stream)) as items:
-        async for item in items:
-            if isinstance(item, CaughtUp) or item.headers.get(TYPE) != Admission.type:
-                continue
-            admission = read(item, Admission)
-            if admission is None or CHECK not in admission.checks:
-                continue
-            turn = turns[admission.ref]
-            turn.latest = admission
-            if admission.state == "reserved":
-                answering = _answer(system, bus, turn, random)
-            elif admission.state == "admitted" and changes_its_mind and random.random() < 2 / 3:
-                answering = _withdraw(system, bus, turn, random)
-            else:
-                continue
-            task = asyncio.create_task(answering)
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+
+    def on_admission(admission: Admission, _entry: Entry) -> None:
+        if CHECK not in admission.checks:
+            return
+        turn = turns[admission.ref]
+        turn.latest = admission
+        if admission.state == "reserved":
+            answering = _answer(system, bus, turn, random)
+        elif admission.state == "admitted" and changes_its_mind and random.random() < 2 / 3:
+            answering = _withdraw(system, bus, turn, random)
+        else:
+            return
+        task = asyncio.create_task(answering)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async with _known_to_quota():
+        await follow(bus, {Admission: on_admission})
 
 
 @asynccontextmanager
