@@ -2,7 +2,7 @@
 
 import asyncio
 
-from shared.bus.follow import follow, recall
+from shared.bus.follow import follow, follow_entries, recall, recall_entries, stored_entries
 from shared.bus.port import Bus, Entry
 from shared.contracts.messages.observed import Observed
 from shared.testing.waiting import PATIENCE_SECONDS
@@ -65,6 +65,37 @@ async def test_later_state_is_what_counts(bus_factory: Stage) -> None:
         await bus.publish(message)
 
     assert await recalled(bus) == ({"a": "2"}, [])
+
+
+async def test_reader_of_entries_gets_what_nobody_can_read_and_nothing_earlier(
+    bus_factory: Stage,
+) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    for message in (seen("a", "1"), seen("b", "1"), seen("a", "", Garbage)):
+        last = await bus.publish(message)
+    found, followed = dict[str, int](), dict[str, int]()
+    ends: asyncio.Queue[int] = asyncio.Queue()
+
+    def on_found(entry: Entry) -> None:
+        found[entry.subject] = entry.sequence
+
+    def on_followed(entry: Entry) -> None:
+        followed[entry.subject] = entry.sequence
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        end = await recall_entries(bus, Observed.stream, on_entry=on_found)
+        following = asyncio.create_task(
+            follow_entries(bus, Observed.stream, on_entry=on_followed, on_caught_up=ends.put_nowait)
+        )
+        assert (end, await ends.get()) == (last, last)
+        following.cancel()
+        stored = [
+            entry.sequence async for entry in stored_entries(bus, Observed.stream, start=last - 1)
+        ]
+
+    assert found == followed == {seen("a", "1").subject: last, seen("b", "1").subject: last - 1}
+    assert stored == [last - 1, last]
 
 
 async def test_reader_that_has_caught_up_skips_garbage(bus_factory: Stage) -> None:
