@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.conditions import conditions_of
 from shared.contracts.kube.kinds import DEPARTURE, SECRET, Kind
 from shared.contracts.kube.names import LAST_APPLIED, TRACEPARENT_ANNOTATION, TRUNCATED
 from shared.contracts.messages.observed import Observed
@@ -99,8 +100,8 @@ def shortened(message: Observed, what: str, ref: str | None) -> Observed:
     status = obj.get("status")
     if isinstance(status, dict):
         kept["status"] = _scalars(status)
-        if isinstance(conditions := status.get("conditions"), list):
-            kept["status"]["conditions"] = [_scalars(each) for each in conditions[:CONDITIONS_MAX]]
+        if conditions := conditions_of(obj)[:CONDITIONS_MAX]:
+            kept["status"]["conditions"] = [_scalars(each) for each in conditions]
     return message.truncated_to(kept, ref)
 
 

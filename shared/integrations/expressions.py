@@ -25,6 +25,7 @@ from shared.cel.explain import explain, explain_budget, in_words
 from shared.cel.extent import Limits, Meter, TooMuchError
 from shared.cel.paths import Wanted, merge, pruned, wanted
 from shared.cel.values import plain, scalar
+from shared.contracts.kube.conditions import conditions_by_type
 from shared.contracts.kube.kinds import Object
 
 _ROOTS: Final = ("object", "metadata", "spec", "status", "conditions")
@@ -452,12 +453,6 @@ def _root(obj: Object, root: str) -> Object:
     if root == "object":
         return obj
     if root == "conditions":
-        status = obj.get("status")
-        found = status.get("conditions") if isinstance(status, dict) else None
-        if not isinstance(found, list):
-            return {}
-        return {
-            c["type"]: c for c in found if isinstance(c, dict) and isinstance(c.get("type"), str)
-        }
+        return conditions_by_type(obj)
     value = obj.get(root)
     return value if isinstance(value, dict) else {}

@@ -10,12 +10,13 @@ from typing import Final
 
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube.bodies import annotations_of, labels_of, map_at, maps_at, spec_of
+from shared.contracts.kube.conditions import is_true, message_of, reason_of
 from shared.contracts.kube.kinds import POD, TASK_RUN, Kind, Object
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.contracts.messages.workloads import Finish, Members
 from shared.integrations.compiled import Compiled, PodGroupsPlan, Slot, compiled
 from shared.integrations.document import Lines, read
-from shared.integrations.ended import FAILURE, SUCCESS, decisive, has_ended
+from shared.integrations.ended import FAILURE, SUCCESS, decisive
 from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import together
 from shared.integrations.pointers import Tokens, entries, found, pointer, with_missing_maps
@@ -274,11 +275,11 @@ class Integration:
             return None
         message = self._views.seldom("message", obj)
         at = self._views.seldom("at", obj)
-        condition = decisive(obj) or {}
+        condition = decisive(obj)
         if message is None:
-            message = condition.get("message") or condition.get("reason") or ""
-        if at is None:
-            at = condition.get("lastTransitionTime")
+            message = message_of(condition) or reason_of(condition)
+        if at is None and condition is not None:
+            at = condition.get("lastTransitionTime")  # `moment` also reads one without a zone.
         return Finish(success=success, message=str(message), at=moment(at))
 
     def succeeded(self, obj: Object) -> bool | None:
@@ -289,7 +290,7 @@ class Integration:
                 view = view or self._views.of(obj)
                 ended = bool(view.results.get(name))
             else:
-                ended = has_ended(obj, types)
+                ended = is_true(obj, *types)
             if ended:
                 return of
         return None

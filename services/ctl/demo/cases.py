@@ -13,6 +13,7 @@ from services.classifier.webhook.mutation import RefusedError as MutationRefused
 from services.classifier.webhook.mutation import mutate
 from services.ctl.admin.mutate import load_rules
 from services.ctl.connect.bus import connected
+from services.ctl.connect.reader import utc_now
 from services.ctl.demo.check import judge, until_given_back
 from services.ctl.demo.create import DENIED, Submitted, create_with_retries
 from services.ctl.demo.load import Arrival
@@ -31,7 +32,13 @@ from shared.contracts.kube.bodies import (
     spec_of,
     strings_in,
 )
-from shared.contracts.kube.conditions import QUOTA_RESERVED, find_condition, message_of
+from shared.contracts.kube.conditions import (
+    QUOTA_RESERVED,
+    SUCCEEDED,
+    Conditions,
+    find_condition,
+    message_of,
+)
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
@@ -328,7 +335,8 @@ async def _end_run_of_other_manager(kube: Kube, result: CaseResult) -> None:
     manager = run["spec"].get("managedBy") or names.MANAGED_BY_TEKTON
     if manager == names.MANAGED_BY_TEKTON:
         return
-    ended = {"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "by demo"}
+    conditions = Conditions.of(run, at=utc_now())
+    conditions.set(SUCCEEDED, True, SUCCEEDED, "by demo")
     result.note = f"managed by {manager}: Tekton leaves it alone, the demo ended it in its place"
     metadata = run["metadata"]
     try:
@@ -336,7 +344,7 @@ async def _end_run_of_other_manager(kube: Kube, result: CaseResult) -> None:
             kinds.PIPELINE_RUN,
             metadata["namespace"],
             metadata["name"],
-            {"status": {"conditions": [ended]}},
+            {"status": {"conditions": conditions.items}},
             subresource="status",
         )
     except NotFoundError:

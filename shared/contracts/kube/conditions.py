@@ -58,7 +58,17 @@ class Condition(TypedDict):
 
 def conditions_of(obj: Mapping[str, Any] | None) -> list[Condition]:
     """The conditions of an object, in their order; none where it has no status."""
-    return [cast("Condition", each) for each in _listed(obj) if isinstance(each, dict)]
+    return cast("list[Condition]", [each for each in _listed(obj) if isinstance(each, dict)])
+
+
+def conditions_by_type(obj: Mapping[str, Any] | None) -> dict[str, Condition]:
+    """The conditions of an object by their type, of several of one type the last."""
+    found = {
+        each["type"]: each
+        for each in _listed(obj)
+        if isinstance(each, dict) and isinstance(each.get("type"), str)
+    }
+    return cast("dict[str, Condition]", found)
 
 
 def _listed(obj: Mapping[str, Any] | None) -> list[Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from shared.contracts.kube.conditions import (
     Conditions,
+    conditions_by_type,
     conditions_of,
     find_condition,
     has_status,
@@ -40,8 +41,15 @@ def _body(*conditions: Any) -> dict[str, Any]:
 )
 def test_object_without_proper_conditions_has_none(obj: dict[str, Any] | None) -> None:
     assert conditions_of(obj) == []
+    assert conditions_by_type(obj) == {}
     assert find_condition(obj, "Active") is None
     assert not is_true(obj, "Active")
+
+
+def test_of_several_conditions_of_a_type_the_last_is_kept() -> None:
+    body = _body({"type": "A", "status": "True"}, {"type": "A", "status": "False"}, {"type": 1})
+
+    assert conditions_by_type(body) == {"A": {"type": "A", "status": "False"}}
 
 
 def test_condition_is_found_by_type() -> None:
