@@ -25,7 +25,6 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import Stream, observed_filter
 from shared.contracts.windows import Windows, WindowsError, read_windows
-from shared.telemetry.log_context import about
 
 log = structlog.get_logger(__name__)
 
@@ -198,12 +197,5 @@ class WindowChecks:
             requeue_after_seconds=answer.requeue_after_seconds,
         )
         _, known = self._answers.get((state.ref, check), (None, 0))
-        with about(state.ref.path, state.traceparent):
-            sequence = await self._fence.publish(state, known=known)
-            self._answers[state.ref, check] = (state, sequence)
-            log.info(
-                "an admission check has another state",
-                check=check,
-                state=answer.state,
-                message=answer.message,
-            )
+        sequence = await self._fence.publish_check(state, known=known)
+        self._answers[state.ref, check] = (state, sequence)

@@ -10,7 +10,9 @@ import structlog
 
 from shared.bus.port import Bus, BusError, FencedError
 from shared.contracts.messages.base import Message
+from shared.contracts.messages.checks import CheckState
 from shared.telemetry import probes
+from shared.telemetry.log_context import about
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +43,18 @@ class Fence:
             raise FencedError(f"{message.subject}: another replica has written")
         expected = latest.sequence if latest is not None else 0
         return await self._bus.publish(message, expect_subject=expected)
+
+    async def publish_check(self, check: CheckState, *, known: int) -> int:
+        """Publish an admission check's answer and log it; return its sequence. Raises as `publish`."""
+        with about(check.ref.path, check.traceparent):
+            sequence = await self.publish(check, known=known)
+            log.info(
+                "an admission check has another state",
+                check=check.check,
+                state=check.state,
+                message=check.message,
+            )
+        return sequence
 
 
 class Ended(Protocol):

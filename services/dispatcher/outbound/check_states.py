@@ -7,8 +7,6 @@ with a second dispatcher, the recorded answer decides.
 from collections.abc import Callable
 from datetime import datetime
 
-import structlog
-
 from services.dispatcher.planning.plan import Answer
 from services.dispatcher.store import Store
 from shared.bus.fencing import Fence
@@ -16,9 +14,6 @@ from shared.bus.port import Bus
 from shared.contracts.controllers import ANSWERED_BY, MULTIKUEUE, CheckStatus
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
-from shared.telemetry.log_context import about
-
-log = structlog.get_logger(__name__)
 
 
 class CheckStatePublisher:
@@ -65,10 +60,9 @@ class CheckStatePublisher:
         spoke: str | None,
         requeue_after_seconds: float | None,
     ) -> None:
-        workload = admission.ref
         name = self._store.multikueue_check(admission)
         assert name is not None, "only workloads with a MultiKueue check are planned"
-        known = self._store.answers.get(workload)
+        known = self._store.answers.get(admission.ref)
         if (
             known is not None
             and known.message.answers(admission)
@@ -85,9 +79,6 @@ class CheckStatePublisher:
             spoke=spoke,
             requeue_after_seconds=requeue_after_seconds,
         )
-        with about(workload.path, check.traceparent):
-            sequence = await self._fence.publish(
-                check, known=0 if known is None else known.sequence
-            )
-            self._store.record_answer(check, sequence)
-            log.info("an admission check has another state", state=state, message=message)
+        last = 0 if known is None else known.sequence
+        sequence = await self._fence.publish_check(check, known=last)
+        self._store.record_answer(check, sequence)

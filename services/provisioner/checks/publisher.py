@@ -4,17 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-import structlog
-
 from services.provisioner.checks.reservations import CheckAnswer, Reservations
 from services.provisioner.config.host_config import HostConfig
 from shared.bus.fencing import Fence
 from shared.contracts.controllers import ANSWERED_BY, MACHINES
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.checks import CheckState
-from shared.telemetry.log_context import about
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +42,5 @@ class CheckPublisher:
             requeue_after_seconds=self.retry_seconds if answer.state == "Retry" else None,
         )
         known = self.reservations.sequence_of(admission, check)
-        with about(state.ref.path, state.traceparent):
-            sequence = await self.fence.publish(state, known=known)
-            self.reservations.apply_check_state(state, sequence)
-            log.info(
-                "an admission check has another state", state=state.state, message=state.message
-            )
+        sequence = await self.fence.publish_check(state, known=known)
+        self.reservations.apply_check_state(state, sequence)
