@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from services.patcher.jobs.controller import JobController
-from services.patcher.jobs.stop_marks import order_in, order_of
+from services.patcher.jobs.stop_marks import order_in
 from shared.bus.port import Entry, LaterError
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
@@ -33,7 +33,7 @@ async def answer_unreadable(jobs: JobController, entry: Entry, why: str) -> None
         return
     decision = _known_of(entry, state, jobs.now())
     last = await jobs.last_order(decision)
-    if decision.term and last is not None and last > order_of(decision):
+    if decision.term and last is not None and last > decision.order:
         return
     waits = await _is_kept_waiting(jobs, state, decision)
     text = f"its decision (ADMISSIONS {entry.sequence}) cannot be read: {why}"

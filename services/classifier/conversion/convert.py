@@ -18,6 +18,7 @@ from services.classifier.conversion.version_mappings import (
     TO_V1BETA2,
     domains,
 )
+from shared.contracts.kube.bodies import list_at
 from shared.contracts.kube.kinds import KUEUE_GROUP, Object
 from shared.contracts.kube.names import kept_annotation
 from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1
@@ -205,13 +206,9 @@ def _is_unchanged(lookup: _Lookup, obj: Object, entry: Object) -> bool:
     if not isinstance(lookup.get(obj, path[:-1]), dict):
         return False
     now, seen = lookup.get(obj, path), entry.get("seen", _ABSENT)
-    if path[-1] == "slices" and domains(_list(entry.get("was"))) != domains(_list(seen)):
+    if path[-1] == "slices" and domains(list_at(entry, "was")) != domains(list_at(seen)):
         return False  # Restore slices only if they mean the same domains.
     return bool(now == seen)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _put_back(lookup: _Lookup, obj: Object, entry: Object) -> None:

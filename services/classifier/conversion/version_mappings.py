@@ -4,10 +4,11 @@ Each function changes an object in place. It drops a field that the other versio
 keeps its value. A malformed part stays as it is, and validation refuses it later.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Any, Final
 
+from shared.contracts.kube.bodies import map_at, maps_at
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import PRIORITY_CLASS_SOURCES
 
@@ -19,29 +20,6 @@ ANY: Final = "*"
 """In a path of `INEXPRESSIBLE`: any item of a list."""
 
 
-def _part(obj: Object, *path: str) -> Object:
-    """Return the mapping at `path`; a detached empty one if it is missing."""
-    node: Any = obj
-    for step in path:
-        node = node.get(step)
-        if not isinstance(node, dict):
-            return {}
-    return _dict_of(node)
-
-
-def _dict_of(value: Any) -> Object:
-    """Return `value` if it is a mapping, else a detached empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def _items(obj: Object, *path: str) -> Iterator[Object]:
-    """Yield the mappings in the list at `path`."""
-    found = _part(obj, *path[:-1]).get(path[-1])
-    for item in found if isinstance(found, list) else ():
-        if isinstance(item, dict):
-            yield item
-
-
 def _rename(part: Object, old: str, new: str) -> None:
     if old in part and new not in part:
         part[new] = part.pop(old)
@@ -51,7 +29,7 @@ def _rename(part: Object, old: str, new: str) -> None:
 
 
 def _cluster_queue_to_v1beta2(obj: Object) -> None:
-    spec = _part(obj, "spec")
+    spec = map_at(obj, "spec")
     _rename(spec, "cohort", "cohortName")
     checks = spec.get("admissionChecks")
     if isinstance(checks, list):
@@ -59,48 +37,48 @@ def _cluster_queue_to_v1beta2(obj: Object) -> None:
         if checks:
             rules = [{"name": name} for name in checks]
             spec["admissionChecksStrategy"] = {"admissionChecks": rules}
-    fungibility = _part(spec, "flavorFungibility")
+    fungibility = map_at(spec, "flavorFungibility")
     for field, older in (("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")):
         if fungibility.get(field) == older:
             fungibility[field] = "MayStopSearch"
-    _part(obj, "status").pop("pendingWorkloadsStatus", None)
-    _part(obj, "status", "fairSharing").pop("admissionFairSharingStatus", None)
+    map_at(obj, "status").pop("pendingWorkloadsStatus", None)
+    map_at(obj, "status", "fairSharing").pop("admissionFairSharingStatus", None)
 
 
 def _cluster_queue_to_v1beta1(obj: Object) -> None:
-    spec = _part(obj, "spec")
+    spec = map_at(obj, "spec")
     _rename(spec, "cohortName", "cohort")
     spec.pop("concurrentAdmissionPolicy", None)
 
 
 def _cohort_to_v1beta2(obj: Object) -> None:
-    _rename(_part(obj, "spec"), "parent", "parentName")  # spelling of manifests older than v1beta1
-    _part(obj, "status", "fairSharing").pop("admissionFairSharingStatus", None)
+    _rename(map_at(obj, "spec"), "parent", "parentName")  # spelling of manifests older than v1beta1
+    map_at(obj, "status", "fairSharing").pop("admissionFairSharingStatus", None)
 
 
 def _local_queue_to_v1beta2(obj: Object) -> None:
-    status = _part(obj, "status")
+    status = map_at(obj, "status")
     _rename(status, "flavorUsage", "flavorsUsage")
     status.pop("flavors", None)
 
 
 def _local_queue_to_v1beta1(obj: Object) -> None:
-    _rename(_part(obj, "status"), "flavorsUsage", "flavorUsage")
+    _rename(map_at(obj, "status"), "flavorsUsage", "flavorUsage")
 
 
 # Checks and clusters -----------------------------------------------------------------------------
 
 
 def _admission_check_to_v1beta2(obj: Object) -> None:
-    _part(obj, "spec").pop("retryDelayMinutes", None)
+    map_at(obj, "spec").pop("retryDelayMinutes", None)
 
 
 def _config_to_v1beta1(obj: Object) -> None:
-    _part(obj, "spec").pop("quotaManagement", None)
+    map_at(obj, "spec").pop("quotaManagement", None)
 
 
 def _cluster_to_v1beta2(obj: Object) -> None:
-    spec = _part(obj, "spec")
+    spec = map_at(obj, "spec")
     source = {
         field: spec.pop(field) for field in ("kubeConfig", "clusterProfileRef") if field in spec
     }
@@ -109,7 +87,7 @@ def _cluster_to_v1beta2(obj: Object) -> None:
 
 
 def _cluster_to_v1beta1(obj: Object) -> None:
-    spec = _part(obj, "spec")
+    spec = map_at(obj, "spec")
     source = spec.get("clusterSource")
     if isinstance(source, dict):
         spec.update(spec.pop("clusterSource"))
@@ -119,24 +97,24 @@ def _cluster_to_v1beta1(obj: Object) -> None:
 
 
 def _workload_to_v1beta2(obj: Object) -> None:
-    spec = _part(obj, "spec")
+    spec = map_at(obj, "spec")
     name, source = spec.pop("priorityClassName", None), spec.pop("priorityClassSource", None)
     if name and source in PRIORITY_CLASS_SOURCES:
         group, kind = PRIORITY_CLASS_SOURCES[source]
         spec["priorityClassRef"] = {"group": group, "kind": kind, "name": name}
     _rename(
-        _part(obj, "status"),
+        map_at(obj, "status"),
         "accumulatedPastExexcutionTimeSeconds",
         "accumulatedPastExecutionTimeSeconds",
     )
-    for assignment in _items(obj, "status", "admission", "podSetAssignments"):
-        placed = _part(assignment, "topologyAssignment")
+    for assignment in maps_at(obj, "status", "admission", "podSetAssignments"):
+        placed = map_at(assignment, "topologyAssignment")
         if isinstance(placed.get("domains"), list):
             placed["slices"] = _slices(placed.get("levels"), placed.pop("domains"))
 
 
 def _workload_to_v1beta1(obj: Object) -> None:
-    spec, status = _part(obj, "spec"), _part(obj, "status")
+    spec, status = map_at(obj, "spec"), map_at(obj, "status")
     spec.pop("preemptionGates", None)
     status.pop("preemptionGates", None)
     reference = spec.get("priorityClassRef")
@@ -147,10 +125,10 @@ def _workload_to_v1beta1(obj: Object) -> None:
             spec["priorityClassName"] = reference.get("name")
             spec["priorityClassSource"] = source
     _rename(status, "accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds")
-    for pods in _items(obj, "spec", "podSets"):
-        _part(pods, "topologyRequest").pop("podsetSliceRequiredTopologyConstraints", None)
-    for assignment in _items(obj, "status", "admission", "podSetAssignments"):
-        placed = _part(assignment, "topologyAssignment")
+    for pods in maps_at(obj, "spec", "podSets"):
+        map_at(pods, "topologyRequest").pop("podsetSliceRequiredTopologyConstraints", None)
+    for assignment in maps_at(obj, "status", "admission", "podSetAssignments"):
+        placed = map_at(assignment, "topologyAssignment")
         if isinstance(placed.get("slices"), list):
             placed["domains"] = domains(placed.pop("slices"))
 
@@ -160,7 +138,7 @@ def _slices(levels: Any, domains_: list[Any]) -> list[Object]:
     depth = len(levels) if isinstance(levels, list) else 0
     slices_ = []
     for start in range(0, len(domains_), _DOMAINS_MAX):
-        chunk = [_dict_of(domain) for domain in domains_[start : start + _DOMAINS_MAX]]
+        chunk = [map_at(domain) for domain in domains_[start : start + _DOMAINS_MAX]]
         counts = [domain.get("count") for domain in chunk]
         same = all(count == counts[0] for count in counts)
         slices_.append(
@@ -203,9 +181,9 @@ def _common_prefix(values: list[str]) -> str:
 def domains(found: list[Any]) -> list[Object]:
     """Return the topology domains of all slices one by one, as `v1beta1` has them."""
     domains_ = []
-    for slice_ in map(_dict_of, found):
-        levels = [_dict_of(level) for level in slice_.get("valuesPerLevel") or ()]
-        counts = _dict_of(slice_.get("podCounts"))
+    for slice_ in map(map_at, found):
+        levels = [map_at(level) for level in slice_.get("valuesPerLevel") or ()]
+        counts = map_at(slice_.get("podCounts"))
         number = slice_.get("domainCount")
         for index in range(number if isinstance(number, int) else 0):
             count = counts.get("universal", _value_at(counts.get("individual"), index))
@@ -219,7 +197,7 @@ def domains(found: list[Any]) -> list[Object]:
 def _level_value(level: Object, index: int) -> str:
     if "universal" in level:
         return str(level["universal"])
-    names = _dict_of(level.get("individual"))
+    names = map_at(level.get("individual"))
     root = _value_at(names.get("roots"), index)
     return f"{names.get('prefix', '')}{root}{names.get('suffix', '')}"
 

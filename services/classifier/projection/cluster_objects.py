@@ -7,7 +7,15 @@ from typing import Any, Final
 from services.classifier.projection.pods.digest_cache import DigestCache
 from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds, names
-from shared.contracts.kube.bodies import Body, annotations_of, as_body, labels_of, spec_of
+from shared.contracts.kube.bodies import (
+    Body,
+    annotations_of,
+    as_body,
+    labels_of,
+    list_at,
+    maps_at,
+    spec_of,
+)
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.observed import Observed
 
@@ -162,16 +170,11 @@ def _kept(kind: Kind, obj: Body) -> Body:
 
 def _check_names(spec: Mapping[str, Any]) -> list[str]:
     """The AdmissionChecks of a ClusterQueue, of both versions."""
-    strategy = spec.get("admissionChecksStrategy")
-    listed = strategy.get("admissionChecks") if isinstance(strategy, dict) else None
-    named = [str(each.get("name")) for each in _items(listed) if isinstance(each, dict)]
-    return [*named, *(str(each) for each in _items(spec.get("admissionChecks")))]
+    listed = maps_at(spec, "admissionChecksStrategy", "admissionChecks")
+    named = [str(each.get("name")) for each in listed]
+    return [*named, *map(str, list_at(spec, "admissionChecks"))]
 
 
 def _limits(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    limits = (item for item in _items(spec.get("limits"))[:_LIMITS_MAX] if isinstance(item, dict))
+    limits = (item for item in list_at(spec, "limits")[:_LIMITS_MAX] if isinstance(item, dict))
     return [{field: item[field] for field in _LIMITS if field in item} for item in limits]
-
-
-def _items(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -1,6 +1,7 @@
 """What a job or a Workload may ask of Kueue and Sluicegate does not do.
 
-It is never ignored: such a workload waits, and its reason names the field and what to do.
+It is never ignored: such a workload waits, and its reason names the field and what to do. Workloads of others
+are stored as their authors wrote them: what has not the form of a field counts as absent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,14 @@ from typing import Any, Final
 
 from services.classifier.projection.pods.pod_templates import pod_spec_of
 from shared.contracts.kube import names
-from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
+from shared.contracts.kube.bodies import (
+    Body,
+    annotations_of,
+    labels_of,
+    list_at,
+    map_at,
+    spec_of,
+)
 from shared.contracts.kube.kinds import Object
 
 _TOPOLOGY: Final = (
@@ -37,20 +45,20 @@ def requests_not_offered(
     yield from _of_metadata(obj, workload)
     if spec_of(workload).get("preemptionGates"):
         yield _sentence("spec.preemptionGates of its Workload", "preemption cannot be gated")
-    for pod_set in [*pod_sets, *_listed(spec_of(workload).get("podSets"))]:
-        if _asks_for_placement(_mapping(pod_set).get("topologyRequest")):
+    for pod_set in [*pod_sets, *list_at(workload, "spec", "podSets")]:
+        if _asks_for_placement(map_at(pod_set, "topologyRequest")):
             yield _sentence("topologyRequest of a pod set", _NO_PLACEMENT)
             break
     for pod_set in pod_sets:
-        yield from _of_pods(_mapping(pod_set))
+        yield from _of_pods(map_at(pod_set))
 
 
-def _asks_for_placement(request: Any) -> bool:
+def _asks_for_placement(request: Object) -> bool:
     """Whether a `topologyRequest` is more than a note.
 
     Kueue notes in the Workload of each Job, JobSet and training job by which label the pods are numbered.
     """
-    return any(value for field, value in _mapping(request).items() if field not in _NOTES)
+    return any(value for field, value in request.items() if field not in _NOTES)
 
 
 def _of_metadata(obj: Body, workload: Body | None) -> Iterator[str]:
@@ -67,9 +75,9 @@ def _of_metadata(obj: Body, workload: Body | None) -> Iterator[str]:
 def _of_pods(pod_set: Object) -> Iterator[str]:
     """Annotations and devices of the pods of one pod set."""
     name = pod_set.get("name")
-    annotations = _mapping(_mapping(pod_set.get("template")).get("metadata")).get("annotations")
+    annotations = map_at(pod_set, "template", "metadata", "annotations")
     for key in _TOPOLOGY:
-        if _mapping(annotations).get(key):
+        if annotations.get(key):
             yield _sentence(f"pods of {name}: annotation {key}", _NO_PLACEMENT)
     pod = pod_spec_of(pod_set)
     if pod.get("resourceClaims") or any(_claims(one) for one in _containers(pod)):
@@ -78,20 +86,11 @@ def _of_pods(pod_set: Object) -> Iterator[str]:
 
 def _containers(pod: Object) -> Iterator[Any]:
     for field in ("containers", "initContainers"):
-        yield from _listed(pod.get(field))
+        yield from list_at(pod, field)
 
 
 def _claims(container: Any) -> bool:
-    return bool(_mapping(_mapping(container).get("resources")).get("claims"))
-
-
-def _mapping(value: Any) -> Object:
-    """`value`, or nothing: Workloads of others are stored as their authors wrote them."""
-    return value if isinstance(value, dict) else {}
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return bool(map_at(container, "resources").get("claims"))
 
 
 def _sentence(what: str, why: str) -> str:

@@ -22,7 +22,7 @@ from services.console.access.shares import FairSlots, ShareLimits
 from services.console.documents import SimulateRequest
 from services.console.http.event_stream import events
 from services.console.http.openapi import openapi_text
-from services.console.http.parameters import number, token_of
+from services.console.http.parameters import cluster_of, number, token_of
 from services.console.http.sign_in import CALLBACK, SignIn
 from services.console.http.visibility import VisibilityApi
 from services.console.metrics import REQUESTS, STREAMS
@@ -262,12 +262,11 @@ class _Handlers:
         self._pages = pages
         self._streams = streams
 
-    def _cluster(self, request: Request) -> str:
-        return request.query_params.get("cluster") or self._queries.cluster
-
     def _workload(self, request: Request) -> WorkloadRef:
         names = request.path_params
-        return WorkloadRef(self._cluster(request), names["namespace"], names["name"])
+        return WorkloadRef(
+            cluster_of(request, self._queries.cluster), names["namespace"], names["name"]
+        )
 
     async def queues(self, request: Request) -> Response:
         """The queues with their counts."""
@@ -325,7 +324,7 @@ class _Handlers:
         """Quota in use over time."""
         user = await self._queries.authenticate(token_of(request))
         span, name = request.query_params.get("span") or "24h", request.path_params["name"]
-        found = await self._pages.use(user, self._cluster(request), name, span)
+        found = await self._pages.use(user, cluster_of(request, self._queries.cluster), name, span)
         return JSONResponse(found.wire())
 
     async def starts(self, request: Request) -> Response:
@@ -333,7 +332,7 @@ class _Handlers:
         user = await self._queries.authenticate(token_of(request))
         found = await self._pages.starts(
             user,
-            self._cluster(request),
+            cluster_of(request, self._queries.cluster),
             request.path_params["name"],
             namespace=request.query_params.get("namespace") or None,
         )

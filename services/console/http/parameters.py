@@ -16,6 +16,11 @@ def token_of(request: Request) -> str | None:
     return header[len(BEARER) :].strip() if header.lower().startswith(BEARER) else None
 
 
+def cluster_of(request: Request, default: str) -> str:
+    """The parameter `cluster`, or `default`."""
+    return request.query_params.get("cluster") or default
+
+
 def limit_of(request: Request) -> int:
     """The parameter `limit`; 0 means the default, as in Kueue."""
     return number(request, "limit", 0, most=LIMIT_MAX) or LIMIT_DEFAULT

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from services.console.access.reviews import User
 from services.console.documents import VISIBILITY_VERSIONS
-from services.console.http.parameters import limit_of, number
+from services.console.http.parameters import cluster_of, limit_of, number
 from services.console.query_service import QueryService
 from services.console.status_error import not_found
 from shared.contracts.kube.kinds import VISIBILITY_GROUP
@@ -56,7 +56,7 @@ class VisibilityApi:
         version, user = _version(request), await self._identify(request)
         summary = await self._queries.pending_in_cluster_queue(
             user,
-            self._cluster(request),
+            cluster_of(request, self._queries.cluster),
             request.path_params["name"],
             limit=limit_of(request),
             offset=number(request, "offset", 0),
@@ -68,16 +68,13 @@ class VisibilityApi:
         version, user = _version(request), await self._identify(request)
         summary = await self._queries.pending_in_local_queue(
             user,
-            self._cluster(request),
+            cluster_of(request, self._queries.cluster),
             request.path_params["namespace"],
             request.path_params["name"],
             limit=limit_of(request),
             offset=number(request, "offset", 0),
         )
         return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY_GROUP}/{version}"})
-
-    def _cluster(self, request: Request) -> str:
-        return request.query_params.get("cluster") or self._queries.cluster
 
 
 def _version(request: Request) -> str:

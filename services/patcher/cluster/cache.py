@@ -157,7 +157,7 @@ class ObjectCache:
         known = self._admissions.get(entry.subject)
         # A log that was made anew, or lost its tail, knows nothing of what was decided before.
         same = known is not None and known[0][0] == entry.generation
-        if known is not None and same and _order(known[1]) > _order(admission):
+        if known is not None and same and known[1].order > admission.order:
             probes.OLDER_DECISION.fired += 1
             admission = known[1]
         self._admissions[entry.subject] = (entry.place, admission)
@@ -289,10 +289,6 @@ class ObjectCache:
             self._objects[key] = obj
         else:
             self._objects.pop(key, None)
-
-
-def _order(admission: Admission) -> tuple[int, int, int]:
-    return (admission.epoch, admission.term, admission.number)
 
 
 def _is_finished_and_released(workload: Body) -> bool:

@@ -27,7 +27,6 @@ from services.patcher.jobs.stop_marks import (
     is_stopped_later,
     mark_tests,
     order_in,
-    order_of,
 )
 from services.patcher.jobs.stops import StopController
 from shared.bus.follow import read
@@ -258,7 +257,7 @@ class JobController:
         this one has not read yet.
         """
         last = await self.last_order(admission)
-        if last is not None and last > order_of(admission):
+        if last is not None and last > admission.order:
             probes.DECISION_OUTDATED.fired += 1
             raise LaterError(
                 f"decision {admission.number} of term {admission.term} is not the last one",
@@ -295,7 +294,7 @@ class JobController:
         if admission.state == "released" or not self._is_late(admission):
             return admission.state == "released"
         last = await self.last_order(admission)
-        return last is not None and last > order_of(admission)
+        return last is not None and last > admission.order
 
     async def last_order(self, admission: Admission) -> Order | None:
         """Which decision about the same workload is the last. Raises `LaterError` while no server knows it.
@@ -313,7 +312,7 @@ class JobController:
         if entry is None:
             return None
         last = read(entry, Admission)
-        return order_in(entry.headers) if last is None else order_of(last)
+        return order_in(entry.headers) if last is None else last.order
 
     async def remove_placeholders(self, state: WorkloadState, workload: Body) -> Body:
         """Remove the placeholders of a run that lost its quota before it started.

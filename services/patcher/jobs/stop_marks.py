@@ -46,13 +46,8 @@ _MARK: Final = pointer(("metadata", "annotations", STOPPED_BY))
 _NO_STOP: Final = (-1, -1, -1)
 
 
-def order_of(admission: Admission) -> Order:
-    """Epoch, term and number: a later decision about a workload has more."""
-    return (admission.epoch, admission.term, admission.number)
-
-
 def order_in(headers: Mapping[str, str]) -> Order | None:
-    """The same of a decision that cannot be read, by its headers; None if they do not tell."""
+    """`Admission.order` of a decision that cannot be read, by its headers; None if they do not tell."""
     _, term, number = (headers.get(EVENT_ID, "") + "::").split(":")[:3]
     epoch, _, _ = headers.get(RULING, "").partition(".")
     match [whole_number(one) for one in (epoch, term, number)]:
@@ -73,12 +68,12 @@ def _stopped_by(job: Body) -> Order:
 
 def is_stopped_later(job: Body, admission: Admission) -> bool:
     """Whether the mark of the job is of a later decision than this one."""
-    return _stopped_by(job) > order_of(admission)
+    return _stopped_by(job) > admission.order
 
 
 def is_refused(job: Body, admission: Admission) -> bool:
     """Whether the mark of the job is of this decision: its release was refused to somebody."""
-    return _stopped_by(job) == order_of(admission)
+    return _stopped_by(job) == admission.order
 
 
 def was_refused(what: str) -> ObjectError:
@@ -117,7 +112,7 @@ def held_mark_patch(job: Body, admission: Admission, integration: Integration) -
 
 def marking(job: Body, admission: Admission) -> JsonPatch:
     """The operations that mark a job in the patch that stops it. They fail if its mark is another one."""
-    text = ".".join(map(str, order_of(admission)))
+    text = ".".join(map(str, admission.order))
     added = {"op": "add", "path": _ANNOTATIONS, "value": {STOPPED_BY: text}}
     if "annotations" in job["metadata"]:
         added = {"op": "add", "path": _MARK, "value": text}

@@ -110,11 +110,17 @@ def map_at(value: object, *path: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def list_at(value: object, *path: str) -> list[Any]:
+    """Return the list at `path`; an empty one if nothing is there, or something else than a list."""
+    if path:
+        *above, last = path
+        value = map_at(value, *above).get(last)
+    return value if isinstance(value, list) else []
+
+
 def maps_at(value: object, *path: str) -> list[dict[str, Any]]:
     """Return the maps in the list at `path`; none if nothing is there, or something else than a list."""
-    *above, last = path
-    found = map_at(value, *above).get(last)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [each for each in list_at(value, *path) if isinstance(each, dict)]
 
 
 def owners_of(obj: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -124,6 +124,11 @@ class Admission(WorkloadMessage):
         return (self.epoch, self.term)
 
     @property
+    def order(self) -> tuple[int, int, int]:
+        """(epoch, term, number): a later decision about a workload has more (ADR 5)."""
+        return (self.epoch, self.term, self.number)
+
+    @property
     def eviction_cause(self) -> tuple[str, str]:
         """Kueue's reason and underlying cause of the eviction that this is."""
         if self.preempted_by is not None:
