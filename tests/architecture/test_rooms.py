@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from services.ctl.programs import SERVICES
 from shared.bus.admin.permissions import reads_of
+from shared.contracts.subjects import Stream
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE, CONTRIBUTING = ROOT / "docs" / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"
@@ -170,6 +172,75 @@ def test_row_of_a_service_names_each_of_its_folders(service: str) -> None:
 def test_table_of_services_has_the_logs_that_each_may_read(service: str) -> None:
     said = row_of(service).partition(" | ")[0]
     assert {word for word in QUOTED.findall(said) if word.isupper()} == set(reads_of(service) or ())
+
+
+NODES = {"webhook": "classifier", "projection": "classifier"}
+"""Nodes of the diagram that are a part of a service."""
+
+LEFT_OUT = {Stream.DEAD}
+"""What the diagram does not show, as the sentence above it says."""
+
+NUMBERS = {6: "six", 8: "eight"}
+
+
+def edges(diagram: str) -> set[tuple[str, str, str]]:
+    """The arrows of a diagram that stand for a stream: service, stream, service."""
+    found = set()
+    for begin, both, text, end in re.findall(
+        r"^  (.+?) (<?)-- (.+?) --> (.+)$", diagram, re.MULTILINE
+    ):
+        before, after = (
+            [NODES.get(one, one) for one in re.findall(r"\w+", re.sub(r"\[.*?\]", "", side))]
+            for side in (begin, end)
+        )
+        pairs = {*product(before, after)} | ({*product(after, before)} if both else set())
+        found |= {(one, stream, other) for stream in text.split(", ") for one, other in pairs}
+    return {edge for edge in found if edge[1] in set(Stream)}
+
+
+def streams_in(text: str) -> set[str]:
+    return {word for word in QUOTED.findall(text) if word in set(Stream)}
+
+
+def contradictions(diagram: str) -> list[str]:
+    """What the table of services says otherwise than a diagram, in both directions."""
+    arrows, found = edges(diagram), []
+    services = re.findall(r"^\| `(\w+)` \|.*\|.*\|.*\|$", ARCHITECTURE.read_text(), re.MULTILINE)
+    writes = {one: streams_in(row_of(one).split(" | ")[1]) for one in services}
+    for service, written in writes.items():
+        reads = row_of(service).split(" | ")[0]
+        into = {stream for _, stream, end in arrows if end == service}
+        out = {stream for begin, stream, _ in arrows if begin == service}
+        others = set().union(*(streams for one, streams in writes.items() if one != service))
+        wanted = (streams_in(reads.partition("its own")[0]) & others) - LEFT_OUT
+        number = NUMBERS.get(len(streams_in(reads)))
+        if f"  {service} -. reads {number} views .-> streams" in diagram:
+            wanted = set()
+        found += [f"{service} reads {one}: no arrow" for one in wanted - into]
+        found += [f"an arrow of {one} to {service}: not read" for one in into - streams_in(reads)]
+        found += [f"{service} writes {one}: no arrow" for one in written - LEFT_OUT - out]
+        found += [f"an arrow of {one} from {service}: not written" for one in out - written]
+    return sorted(found)
+
+
+def test_diagram_of_services_has_the_streams_of_the_table() -> None:
+    assert contradictions(ARCHITECTURE.read_text().split("```")[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "found"),
+    [
+        ("quota & dispatcher & provisioner & patcher", "quota", "patcher reads OBSERVED: no arrow"),
+        ("-- OUTCOMES -->", "-- TRACES -->", "an arrow of TRACES to quota: not read"),
+        ("quota -- QUEUES --> patcher", "", "quota writes QUEUES: no arrow"),
+        ("<-- HOSTS -->", "<-- HOSTS, KEYS -->", "an arrow of KEYS from patcher: not written"),
+        ("reads six views", "reads five views", "tracer reads OUTCOMES: no arrow"),
+    ],
+)
+def test_arrow_that_contradicts_the_table_is_found(there: str, instead: str, found: str) -> None:
+    diagram = ARCHITECTURE.read_text().split("```")[1]
+    assert there in diagram
+    assert found in contradictions(diagram.replace(there, instead))
 
 
 def ways(page: str, title: str) -> dict[str, str]:
