@@ -48,6 +48,9 @@ DEACTIVATED: Final = "Deactivated"
 DEACTIVATED_DUE_TO: Final = f"{DEACTIVATED}DueTo"
 """Prefix of eviction reasons of a workload that the scheduler deactivated; the cause follows. Kueue's."""
 
+DEACTIVATION_PREFIX: Final = "The workload is deactivated due to "
+"""Begin of the message of such an eviction; the text of the cause follows. Kueue's."""
+
 CHECK_REJECTED: Final = f"{DEACTIVATED_DUE_TO}{ADMISSION_CHECK}"
 """Reason of an eviction: an admission check said `Rejected`. Kueue's."""
 

@@ -38,6 +38,7 @@ from shared.contracts.reasons import (
     CLUSTER_QUEUE_STOPPED,
     DEACTIVATED,
     DEACTIVATED_DUE_TO,
+    DEACTIVATION_PREFIX,
     LOCAL_QUEUE_STOPPED,
     PODS_READY_TIMEOUT,
     SUSPENDED,
@@ -277,7 +278,7 @@ def _set_deactivation_target(workload: Body, conditions: Conditions, admission: 
         return
     evicted = conditions.get(EVICTED)
     cause = reason_of(evicted).removeprefix(DEACTIVATED_DUE_TO)
-    text = message_of(evicted).removeprefix("The workload is deactivated due to ")
+    text = message_of(evicted).removeprefix(DEACTIVATION_PREFIX)
     conditions.set(DEACTIVATION_TARGET, True, cause or DEACTIVATED, text)
 
 

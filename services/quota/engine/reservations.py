@@ -20,7 +20,12 @@ from services.quota.engine.model.shapes import PODS, FlavorResource
 from services.quota.engine.model.state import ClusterQueue, Phase, Shard, Tree, Workload
 from services.quota.engine.model.topology import attach_holder, detach_holder, tree_of
 from services.quota.engine.model.tree import add_usage
-from services.quota.engine.reasons import ADMISSION_CHECK, CHECK_REJECTED, MISCONFIGURED
+from services.quota.engine.reasons import (
+    ADMISSION_CHECK,
+    CHECK_REJECTED,
+    DEACTIVATION_PREFIX,
+    MISCONFIGURED,
+)
 
 SECOND = 1_000_000_000
 _LAST = (1 << 63, 0, "")
@@ -365,7 +370,7 @@ def apply_check_states(shard: Shard, w: Workload, now: int, decisions: list[Deci
     needed = cq.required_checks(w.assigned)
     states = [w.checks[name] for name in needed if name in w.checks]
     if rejected := [s for s in states if s.state == "Rejected"]:
-        text = f"The workload is deactivated due to {_check_text('Rejected', rejected)}"
+        text = f"{DEACTIVATION_PREFIX}{_check_text('Rejected', rejected)}"
         evict(shard, w, CHECK_REJECTED, text, decisions, deactivate=True)
     elif retries := [s for s in states if s.state == "Retry"]:
         at = max(s.at + s.retry_after for s in retries)

@@ -36,6 +36,7 @@ from shared.contracts.reasons import (
     CHECK_REJECTED,
     DEACTIVATED,
     DEACTIVATED_DUE_TO,
+    DEACTIVATION_PREFIX,
     MAXIMUM_EXECUTION_TIME_EXCEEDED,
     PODS_READY_TIMEOUT,
     REQUEUING_LIMIT_EXCEEDED,
@@ -228,7 +229,7 @@ class LifecycleTimers:
         else:
             cause, text = _CAUSES[event]
             reason = f"{DEACTIVATED_DUE_TO}{cause}"
-            message, deactivate = f"The workload is deactivated due to {text}", True
+            message, deactivate = f"{DEACTIVATION_PREFIX}{text}", True
         return EvictionRequested(
             cluster=state.cluster,
             namespace=state.namespace,
