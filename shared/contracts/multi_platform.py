@@ -50,6 +50,9 @@ MAX_INSTANCES: Final = "max-instances"
 CHECK_INTERVAL: Final = "check-interval"
 """Keys of its data; the last two behind `dynamic.<platform>.`."""
 
+UNAVAILABLE: Final = "cannot be had"
+"""Part of the message of a run that waits for a platform which no host offers."""
+
 _OWN_NAME: Final = "$(context.taskRun.name)"
 """What a Task writes for the name of its TaskRun."""
 

@@ -10,6 +10,7 @@ from shared.contracts.kube.names import slot_resource
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 from shared.contracts.messages.hosts import HostState, PlatformOffer
 from shared.contracts.messages.workloads import PodSet
+from shared.contracts.multi_platform import UNAVAILABLE
 from shared.contracts.refs import WorkloadRef
 
 
@@ -60,7 +61,7 @@ class MachineSlots:
         for platform in sorted(named):
             if slot_resource(platform) in requested:
                 why = self._offer.problems.get(platform, f"no hosts configured for {platform}")
-                yield f"platform {platform} cannot be had: {why}"
+                yield f"platform {platform} {UNAVAILABLE}: {why}"
 
     def with_returned(
         self, ref: WorkloadRef, pod_sets: list[PodSet], last: list[PodSet]

@@ -120,7 +120,7 @@ class CaseResult:
         if all(is_platform(platform) for platform in self.platforms):
             return ""
         message = message_of(find_condition(self.workload, QUOTA_RESERVED))
-        return message if "cannot be had" in message else ""
+        return message if multi_platform.UNAVAILABLE in message else ""
 
     @property
     def ended(self) -> bool:
