@@ -26,7 +26,7 @@ from services.dispatcher.spokes.statuses import PackedRecord, SpokeStatuses
 from shared.contracts.controllers import MULTIKUEUE, may_answer
 from shared.contracts.kube.bodies import status_of
 from shared.contracts.kube.kinds import WORKLOAD
-from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.admissions import GRANTED, Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.dispatches import Dispatch
@@ -155,7 +155,7 @@ class Store:
     def observe_admission(self, admission: Admission) -> None:
         """Record a decision of quota."""
         workload = admission.ref
-        if admission.checks and admission.state in {"reserved", "admitted"}:
+        if admission.checks and admission.state in GRANTED:
             self.admissions[workload] = admission
         else:
             self.other_checks.on_quota_lost(workload)

@@ -44,7 +44,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 from shared.contracts.reasons import RELEASE_REFUSED
 from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.settings.configuration import Configuration
@@ -322,14 +322,14 @@ class Decider:
     def _on_workload(self, state: WorkloadState) -> None:
         state = bounded(state)
         ref = state.ref
-        if state.phase not in {"gone", "finished"}:
+        if state.phase not in ENDED_PHASES:
             inbound.nanoseconds(state.created_at)  # Raises for what no later step could use.
         self.held_back.on_workload(state, self._states.get(ref))
         admission = outbound.last_that_counts(self._admissions, state)
         if admission is not None and admission.state in HOLDING and admission.uid != state.uid:
             probes.EARLIER_UID_GONE.fired += 1
             self._apply_fact(WorkloadGone(**identity(admission)))
-        if state.phase in {"gone", "finished"}:
+        if state.phase in ENDED_PHASES:
             self._timers.forget(ref)
         if state.phase == "gone":
             self._forget(ref)

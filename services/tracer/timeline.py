@@ -21,6 +21,7 @@ from services.tracer.events import (
 from services.tracer.open_traces import WorkloadTrace
 from shared.contracts import subjects
 from shared.contracts.kube.conditions import PODS_READY
+from shared.contracts.messages.admissions import GRANTED
 from shared.contracts.subjects import (
     ADMISSION_TEMPLATE,
     CHECK_TEMPLATE,
@@ -221,7 +222,7 @@ class _Timeline:
     def _on_decision(self, event: DecisionEvent) -> None:
         last, self._last = self._last, event
         again = last is not None and (last.state, last.spoke) == (event.state, event.spoke)
-        if again and event.state in {"reserved", "admitted"}:
+        if again and event.state in GRANTED:
             return  # Another field of the decision changed.
         self._end_checks(event.at)
         match event.state:

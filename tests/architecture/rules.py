@@ -19,6 +19,7 @@ from tests.architecture.names import (
     VAGUE_VARIABLES,
 )
 from tests.architecture.sources import House, Source, is_bench
+from tests.architecture.state_sets import sets_of_states_have_one_home
 from tests.architecture.stream_names import streams_are_named_by_contracts
 from tests.architecture.stream_readers import streams_are_read_by_the_bus
 from tests.architecture.uses import (
@@ -457,6 +458,7 @@ RULES: Final = _named(
         streams_are_read_by_the_bus,
         no_two_services_define_the_same_string,
         no_two_services_spell_the_same_word,
+        sets_of_states_have_one_home,
         contracts_are_built_complete,
         the_bus_handles_bodies_that_cannot_be_read,
         the_bus_keeps_leases,

@@ -22,7 +22,7 @@ from shared.bus.follow import skip_undecodable, stored_entries
 from shared.bus.port import Bus, BusError, Entry
 from shared.contracts.kube.names import ORIGIN
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 from shared.contracts.subjects import SORT_OF, Stream, subject_filter
 
 log = structlog.get_logger(__name__)
@@ -193,7 +193,7 @@ _LOGS: Final = (Stream.WORKLOADS, Stream.ADMISSIONS)
 def _count(reading: _LogReading, stream: str, entry: Entry) -> None:
     if stream == Stream.WORKLOADS:
         state = entry.read(WorkloadState)
-        ended = state.phase in {"finished", "gone"}
+        ended = state.phase in ENDED_PHASES
         _tell_copies(reading, state, ended=ended)
         if ended:
             reading.created.pop(state.uid, None)

@@ -12,6 +12,7 @@ from services.ctl.demo.results import JobResult, LoadResult, records
 from services.ctl.demo.summary import left_behind
 from services.simulator.judge import checks
 from shared.bus.port import Bus
+from shared.contracts.messages.hosts import ANSWERED
 
 MEMBERS_MIN: Final = 12
 """How many workloads of one shape and priority their mean needs."""
@@ -97,7 +98,7 @@ def machines_settled(result: LoadResult) -> list[str]:
     for state in result.hosts:
         states_of.setdefault(state.uid, set()).add(state.state)
         names[state.uid] = f"{state.namespace}/{state.name}"
-    silent = [names[uid] for uid, states in states_of.items() if not states & {"ready", "failed"}]
+    silent = [names[uid] for uid, states in states_of.items() if not states & ANSWERED]
     return [
         *(f"{name} asked for a machine and was never answered" for name in silent),
         *(

@@ -14,12 +14,10 @@ from services.ctl.demo.load import TIERS
 from shared.bus.follow import follow
 from shared.bus.port import Bus
 from shared.contracts.messages.admissions import HOLDING, Admission, AdmissionState
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 
 TERMINAL_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 3.0
-
-_ENDED: Final = frozenset({"finished", "gone"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +60,7 @@ class ProgressTracker:
 
     def stage(self, uid: str) -> str:
         """The stage of a workload: waiting, admitted or finished."""
-        if self._phases.get(uid) in _ENDED:
+        if self._phases.get(uid) in ENDED_PHASES:
             # It counts as finished once its quota is released.
             return "admitted" if self._states.get(uid) in HOLDING else "finished"
         return "admitted" if self._states.get(uid) in HOLDING else "waiting"

@@ -11,7 +11,7 @@ from shared.bus.headers import TYPE
 from shared.bus.port import Bus, Entry
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.hosts import HostState, PlatformState
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 from shared.contracts.subjects import Stream
 
 ADMITTED: Final = "admitted"
@@ -41,7 +41,7 @@ class JobResult:
     @property
     def finished(self) -> bool:
         """Whether it ran to its end."""
-        return self.state is not None and self.state.phase in {"finished", "gone"}
+        return self.state is not None and self.state.phase in ENDED_PHASES
 
     @property
     def shape(self) -> str:

@@ -16,7 +16,7 @@ from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 from shared.contracts.subjects import SORT_OF, Stream, observed_filter, subject_filter
 from shared.integrations import INTEGRATIONS, Integration, Integrations, queue_of
 from shared.integrations.groups import Groups
@@ -29,7 +29,6 @@ LogPosition = tuple[int, int]
 """`Entry.place`."""
 
 NOWHERE: Final = (0, 0)
-_ENDED: Final = frozenset({"finished", "gone"})
 
 
 class ObjectCache:
@@ -139,7 +138,7 @@ class ObjectCache:
             return
         state = read(entry, WorkloadState)
         # The end of an unknown workload was handled and forgotten; if not, it comes as work.
-        if state is not None and (known is not None or state.phase not in _ENDED):
+        if state is not None and (known is not None or state.phase not in ENDED_PHASES):
             self._workloads[entry.subject] = (entry.place, state)
 
     def apply_admission(self, entry: Entry) -> Admission:

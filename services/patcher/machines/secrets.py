@@ -25,7 +25,7 @@ from shared.bus.port import NeverError
 from shared.contracts.kube.bodies import Body, annotations_of, status_of
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
 from shared.contracts.kube.names import HOST_SECRET, MACHINE_READY
-from shared.contracts.messages.hosts import HostState
+from shared.contracts.messages.hosts import ALLOCATED, HostState
 from shared.contracts.multi_platform import (
     ERROR_KEY,
     FAILED_HOSTS_ANNOTATION,
@@ -96,7 +96,7 @@ def task_run_patch(task_run: Body, host: HostState) -> dict[str, Any] | None:
         if changed:
             patch[part] = changed
     finalizers = list(metadata.get("finalizers") or [])
-    held = host.state in {"launching", "ready"}
+    held = host.state in ALLOCATED
     if held and FINALIZER not in finalizers and not metadata.get("deletionTimestamp"):
         patch["finalizers"] = [*finalizers, FINALIZER]
     elif not held and host.state != "waiting" and FINALIZER in finalizers:
@@ -141,7 +141,7 @@ def _annotations(host: HostState) -> dict[str, str | None]:
 
 def _uses_machine(host: HostState) -> bool:
     """True while the host is a machine of a provider, not a static host."""
-    return host.state in {"launching", "ready"} and bool(host.provider)
+    return host.state in ALLOCATED and bool(host.provider)
 
 
 def _is_build(task_run: Body, host: HostState) -> bool:

@@ -16,7 +16,7 @@ from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Kind
 from shared.contracts.kube.queue_specs import flavor_names
-from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.admissions import GRANTED, Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 
@@ -67,7 +67,7 @@ def _gives_quota(admission: Admission, state: WorkloadState) -> bool:
 
     A job that runs may have other pods than it was admitted with: it is not compared.
     """
-    gives = admission.state in HOLDING - {"evicted"}
+    gives = admission.state in GRANTED
     return gives and not admission.unplanned and state.held
 
 

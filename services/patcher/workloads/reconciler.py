@@ -39,7 +39,7 @@ from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD
-from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.admissions import GRANTED, HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
 from shared.integrations import Integration
 from shared.kube.port import NotFoundError, Patch, RefusedError
@@ -112,7 +112,7 @@ class WorkloadReconciler:
         state, admission = self._latest(namespace, name)
         if state is None or admission is None or state.finish is not None:
             return True
-        if admission.state not in {"reserved", "admitted"}:
+        if admission.state not in GRANTED:
             return True  # The next decision writes them, or nobody needs them any more.
         obj = self.cache.object(WORKLOAD, namespace, name)
         if obj is None or not manifest.belongs_to(obj, state) or not holds_quota(obj):

@@ -30,7 +30,7 @@ from shared.contracts.kube.conditions import (
 )
 from shared.contracts.kube.quantities import format_amount, recorded_amount
 from shared.contracts.kueue.assignments import to_status
-from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.admissions import GRANTED, Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
 from shared.contracts.reasons import (
@@ -290,7 +290,7 @@ def _set_check_states(
 ) -> None:
     """Set the states of its checks: the latest answers with quota, all Pending without."""
     listed = status.get("admissionChecks") or []
-    holds = admission.state in {"reserved", "admitted"}
+    holds = admission.state in GRANTED
     if listed or (holds and admission.checks):
         if holds:
             states = held_states(listed, admission, checks, foreign)

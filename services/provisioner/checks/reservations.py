@@ -18,7 +18,7 @@ from shared.contracts.controllers import ANSWERED_BY, MACHINES, CheckStatus
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.kube.names import slot_resource
-from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.admissions import GRANTED, Admission
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
@@ -85,7 +85,7 @@ class Reservations:
         if before is not None and (admission.state != "reserved" or admission.uid != before.uid):
             prefix = _uid_prefix(before)
             self._results = {u: r for u, r in self._results.items() if not u.startswith(prefix)}
-        if admission.checks and admission.state in {"reserved", "admitted"}:
+        if admission.checks and admission.state in GRANTED:
             self._admissions[ref] = admission
             self._unanswered[ref] = None
         elif before is None:

@@ -16,7 +16,7 @@ from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.telemetry import probes
 
@@ -164,7 +164,7 @@ class Auditor:
             self._recorded[state.ref] = queue
         else:
             self._recorded.pop(state.ref, None)
-        if state.phase in {"finished", "gone"}:
+        if state.phase in ENDED_PHASES:
             self._resolve(state.ref)
         ledger = self._ledger(state.cluster)
         ledger.reclaim(state)

@@ -17,7 +17,7 @@ from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import amount, format_amount, nearest_amount
 from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 
 Cell = tuple[str, str]
 """Flavor and resource."""
@@ -153,7 +153,7 @@ class QuotaLedger:
     def reclaim(self, state: WorkloadState) -> None:
         """Release the quota of finished pods and of machines that are gone; count pods beyond it."""
         ident = _id_of(state)
-        if state.phase in {"finished", "gone"}:  # The decision that follows gives back the rest.
+        if state.phase in ENDED_PHASES:  # The decision that follows gives back the rest.
             if ident not in self._held:
                 self._ended.pop(ident, None)
             return

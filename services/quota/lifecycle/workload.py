@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from services.quota.lifecycle.table import Effect, Event, State, transition_for
-from shared.contracts.messages.admissions import Admission, Readiness
+from shared.contracts.messages.admissions import READY, Admission, Readiness
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import ADMISSION_CHECK, DEACTIVATED, PODS_READY_TIMEOUT
 from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
@@ -21,7 +21,6 @@ _EXPONENT_MAX: Final = 40
 """2**40 seconds exceed any maximum, so greater powers are not computed."""
 
 _DRAWS: Final = 2**32
-_READY: Final = frozenset({"Started", "Recovered"})
 
 
 def backoff_seconds(strategy: RequeuingStrategy, uid: str, count: int) -> float:
@@ -115,7 +114,7 @@ class WorkloadLifecycle:
         )
         if reserved:
             where = State.EVICTED if state.evicted else State.ADMITTED
-            if where is State.ADMITTED and life.readiness in _READY:
+            if where is State.ADMITTED and life.readiness in READY:
                 where = State.READY
         elif not state.active or state.deactivating:
             where = State.DEACTIVATED
@@ -282,7 +281,7 @@ def _state_of(admission: Admission) -> State:
         case "reserved":
             return State.QUOTA_RESERVED
         case "admitted":
-            ready = admission.pods_ready in _READY
+            ready = admission.pods_ready in READY
             return State.READY if ready else State.ADMITTED
         case "evicted":
             return State.EVICTED

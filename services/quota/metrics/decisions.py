@@ -3,18 +3,16 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from services.quota.metrics.custom_labels import NAME_LABELS, CustomLabels
 from services.quota.metrics.service import NAMED
 from shared.contracts.kube.conditions import PREEMPTED
-from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.admissions import GRANTED, READY, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
-
-_READY: Final = frozenset({"Started", "Recovered"})
 
 
 @dataclass(slots=True)
@@ -83,10 +81,10 @@ class DecisionMetrics:
         """Remember a decision of an earlier term without counting it."""
         record = self._record(admission)
         record.cluster_queue = admission.cluster_queue or record.cluster_queue
-        if admission.state in {"reserved", "admitted"}:
+        if admission.state in GRANTED:
             record.reserved_at = admission.admitted_at or admission.decided_at
         record.admitted_at = admission.admitted_at
-        record.ready_at = admission.pods_ready_at if admission.pods_ready in _READY else None
+        record.ready_at = admission.pods_ready_at if admission.pods_ready in READY else None
 
     def record_decision(
         self,
@@ -168,7 +166,7 @@ class DecisionMetrics:
             self._observe_both("admission_checks_wait_time_seconds", context, record.reserved_at)
         ready_at = context.admission.pods_ready_at
         if (
-            context.admission.pods_ready in _READY
+            context.admission.pods_ready in READY
             and record.ready_at is None
             and ready_at is not None
         ):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from services.quota.engine.facts import CheckStateChanged
 from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.workloads import identity
-from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.admissions import GRANTED, Admission
 from shared.contracts.messages.workloads import RecordedCheck, WorkloadState
 from shared.contracts.refs import WorkloadRef
 
@@ -43,7 +43,7 @@ class RecordedChecks:
 
     def on_decision(self, admission: Admission, state: WorkloadState | None) -> None:
         """Hold the present answers for void if the decision takes the quota back."""
-        if admission.state in {"reserved", "admitted"}:
+        if admission.state in GRANTED:
             return
         if state is not None and state.checks:
             self._void[admission.ref] = state.checks

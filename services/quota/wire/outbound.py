@@ -38,7 +38,7 @@ from shared.contracts.kube.quantities import (
     recorded_amount,
 )
 from shared.contracts.kueue.assignments import amounts, from_status
-from shared.contracts.messages.admissions import HOLDING, Admission, PodSetAssignment
+from shared.contracts.messages.admissions import GRANTED, HOLDING, Admission, PodSetAssignment
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import (
@@ -185,7 +185,7 @@ def rechecked_fields(last: Admission | None, decision: Recheck) -> Fields | None
 
     It keeps its time: answers that came since the reservation go on counting.
     """
-    if last is None or last.uid != decision.uid or last.state not in {"reserved", "admitted"}:
+    if last is None or last.uid != decision.uid or last.state not in GRANTED:
         return None
     return admission_fields(last) | {"checks": list(decision.checks)}
 
@@ -408,7 +408,7 @@ def eviction_cause(
     granted of no resource is not counted.
     """
     is_ours = state.owner is not None and state.on_eviction == "suspend"
-    if state.deleting and is_ours and holding.state in {"reserved", "admitted"}:
+    if state.deleting and is_ours and holding.state in GRANTED:
         return WORKLOAD_DELETED, "The workload is deleted"
     if holding.state != "admitted" or not (
         excess := list(_excess(state, holding, ignore_undeclared=ignore_undeclared))

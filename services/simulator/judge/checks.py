@@ -13,7 +13,7 @@ from shared.contracts.kube.numbers import is_at_least
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import Stream
 from shared.integrations import controller_uid, integration_for, queue_of
@@ -407,7 +407,7 @@ def none_lost(
         if state is None:
             if not any(name.rpartition("/")[2] in subject for subject in dead):
                 wrong.append(f"{name} was submitted, and no workload is known for it")
-        elif finished and state.phase not in {"finished", "gone"}:
+        elif finished and state.phase not in ENDED_PHASES:
             wrong.append(f"{name} is {state.phase}, not finished")
     return wrong
 

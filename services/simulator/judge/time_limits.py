@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from services.simulator.judge.message_logs import MessageLogs, Record
-from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.admissions import GRANTED, HOLDING, READY, Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import (
     DEACTIVATED,
@@ -73,7 +73,7 @@ def limits_kept(message_logs: MessageLogs, wait: WaitForPodsReady) -> list[str]:
                 wrong.append(
                     f"{_place(record)}: timed out before {seconds:g} s ({before.pods_ready})"
                 )
-            if before.pods_ready in {"Started", "Recovered"}:
+            if before.pods_ready in READY:
                 wrong.append(f"{_place(record)}: timed out although its pods are ready")
     return wrong
 
@@ -86,7 +86,7 @@ def _out_stays_out(message_logs: MessageLogs) -> list[str]:
         one = record.message
         states.advance(one.inputs.get(Stream.WORKLOADS, 0))
         state = states.of.get(one.uid)
-        given = one.state in {"reserved", "admitted"} and before.state not in HOLDING
+        given = one.state in GRANTED and before.state not in HOLDING
         if not given or one.unplanned or state is None:
             continue
         if not state.active:

@@ -25,6 +25,12 @@ HOLDING: frozenset[AdmissionState] = frozenset(
 )
 """In these states quota is in use: `evicted` holds until its pods are gone."""
 
+GRANTED: frozenset[AdmissionState] = frozenset({"reserved", "admitted"})
+"""In these states quota is in use, and nobody has asked for it back."""
+
+READY: frozenset[Readiness] = frozenset({"Started", "Recovered"})
+"""In these states all pods are ready."""
+
 
 class PodSetAssignment(Part):
     """What one pod set was assigned."""

@@ -7,6 +7,14 @@ from shared.contracts.kube.moments import Moment
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.subjects import Stream
 
+HostPhase = Literal["waiting", "launching", "ready", "failed", "released"]
+
+ALLOCATED: frozenset[HostPhase] = frozenset({"launching", "ready"})
+"""In these states a host is kept for the TaskRun; a machine may still start."""
+
+ANSWERED: frozenset[HostPhase] = frozenset({"ready", "failed"})
+"""In these states the TaskRun gets its secret, with a host or with an error."""
+
 
 class HostState(Message):
     """The state of one TaskRun's host. Never carries key material in plain text."""
@@ -21,7 +29,7 @@ class HostState(Message):
 
     uid: str
     platform: str
-    state: Literal["waiting", "launching", "ready", "failed", "released"]
+    state: HostPhase
     host: str = ""
     """Name of the static host or machine."""
 

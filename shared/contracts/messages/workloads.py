@@ -14,6 +14,9 @@ from shared.contracts.subjects import Stream
 
 Phase = Literal["waiting", "running", "finished", "gone"]
 
+ENDED_PHASES: frozenset[Phase] = frozenset({"finished", "gone"})
+"""In these phases the job needs no quota any more: it ran to its end, or was deleted."""
+
 
 class JobRef(Part):
     """The job behind a workload."""

@@ -9,7 +9,7 @@ from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube.bodies import Body, labels_of
 from shared.contracts.kube.names import ORIGIN, PREBUILT_WORKLOAD, may_be_of, workload_name
 from shared.contracts.messages.spokes import prebuilt_workload_of
-from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.messages.workloads import ENDED_PHASES, WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integration, queue_of
 
@@ -148,7 +148,7 @@ class Naming(NamedTuple):
         if workload is not None:
             return name if may_claim(job, workload, kind=integration.kind.kind) else None
         last = self.published.get(ref)
-        if last is None or last.phase in {"gone", "finished"} or last.uid == metadata["uid"]:
+        if last is None or last.phase in ENDED_PHASES or last.uid == metadata["uid"]:
             return name
         if not last.uid:  # Nobody can read whose it was: as if nothing had been said of it.
             return name

@@ -31,7 +31,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import annotations_of
 from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.names import HOST_SECRET, OPERATOR_NAMESPACE
-from shared.contracts.messages.hosts import HostState, PlatformState
+from shared.contracts.messages.hosts import ANSWERED, HostState, PlatformState
 from shared.contracts.multi_platform import (
     CONFIG_LABEL,
     HOST_CONFIG,
@@ -369,7 +369,7 @@ class _MachineWorld:
                 self.report_problem(f"left behind: {what}: {', '.join(sorted(left))}")
         self.read_states()
         for uid in uids:
-            if uid not in self.deleted and not self._told.get(uid, set()) & {"ready", "failed"}:
+            if uid not in self.deleted and not self._told.get(uid, set()) & ANSWERED:
                 self.report_problem(f"TaskRun {uid} got neither a secret nor an error")
         for place in self._leaks():
             self.report_problem(f"a private key can be read in {place}")
