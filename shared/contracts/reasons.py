@@ -73,6 +73,12 @@ RELEASE_REFUSED: Final = "ReleaseRefused"
 CHECK_RESET: Final = "Reset to Pending after eviction. Previously: "
 """Begin of the message of an admission check that lost its answer with the quota; Kueue's."""
 
+GONE: Final = "Gone"
+"""Reason of a release: the workload was deleted."""
+
+ENDED: Final = frozenset({FINISHED, GONE})
+"""Reasons of a release after which the workload does not queue again."""
+
 # --- why a queue admits nobody ---
 
 QUEUE_STOPPED: Final = "Stopped"

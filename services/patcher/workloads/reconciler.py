@@ -37,18 +37,15 @@ from services.patcher.workloads.status_events import events_of_change
 from services.patcher.workloads.waiting_reasons import WaitingReasons
 from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import Body
-from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.admissions import GRANTED, HOLDING, Admission
 from shared.contracts.messages.workloads import Finish, JobRef, WorkloadState
+from shared.contracts.reasons import ENDED
 from shared.integrations import Integration
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry import probes
 
 log = structlog.get_logger(__name__)
-
-_ENDED: Final = frozenset({FINISHED, "Gone"})
-"""Reasons of a release after which the admission needs nothing more."""
 
 EARLIER_WORKLOAD_SECONDS: Final = 0.5
 """Delay in which the garbage collector may remove the Workload of an earlier job of the same name."""
@@ -150,7 +147,7 @@ class WorkloadReconciler:
         if state.finish is not None:
             await self._finish(state, state.finish)
             return
-        if admission is not None and admission.state == "released" and admission.reason in _ENDED:
+        if admission is not None and admission.state == "released" and admission.reason in ENDED:
             return  # `_finish` runs when the state says so.
         if state.owner is None:
             if admission is not None:

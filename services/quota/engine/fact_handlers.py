@@ -28,6 +28,8 @@ from services.quota.engine.model.topology import tree_of
 from services.quota.engine.reasons import (
     CLUSTER_QUEUE_STOPPED,
     DEACTIVATED,
+    FINISHED,
+    GONE,
     LOCAL_QUEUE_STOPPED,
     MISCONFIGURED,
     ON_HOLD,
@@ -209,7 +211,7 @@ class FactHandlers:
         key = f"{namespace}/{name}"
         w = self._shard.workloads.get(key)
         if w is not None and w.uid != uid:
-            self._end(w, "Gone")
+            self._end(w, GONE)
             w = None
         if w is None:
             arrival = self._shard.arrivals
@@ -388,7 +390,7 @@ class FactHandlers:
         """The workload finished or was deleted."""
         w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is not None:
-            self._end(w, "Finished" if isinstance(fact, WorkloadFinished) else "Gone")
+            self._end(w, FINISHED if isinstance(fact, WorkloadFinished) else GONE)
 
     def _end(self, w: Workload, reason: str) -> None:
         shard = self._shard

@@ -37,6 +37,7 @@ from shared.contracts.reasons import (
     DEACTIVATED,
     DEACTIVATED_DUE_TO,
     DEACTIVATION_PREFIX,
+    ENDED,
     MAXIMUM_EXECUTION_TIME_EXCEEDED,
     PODS_READY_TIMEOUT,
     REQUEUING_LIMIT_EXCEEDED,
@@ -63,8 +64,6 @@ _BY_REASON: Final = {
     **{f"{DEACTIVATED_DUE_TO}{cause}": event for event, (cause, _) in _CAUSES.items()},
 }
 """Reason of an eviction to its event; any other reason is `Event.EVICTED`."""
-
-_ENDED: Final = frozenset({"Finished", "Gone"})
 
 
 class LifecycleTimers:
@@ -258,7 +257,7 @@ def _event_of(decision: Decision) -> Event | None:
         case Evict():
             return _BY_REASON.get(decision.reason, Event.EVICTED)
         case Release():
-            return Event.FINISHED if decision.reason in _ENDED else Event.DRAINED
+            return Event.FINISHED if decision.reason in ENDED else Event.DRAINED
         case Wait():
             return Event.DEACTIVATED if decision.reason == DEACTIVATED else None
         case _:

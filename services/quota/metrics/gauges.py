@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.quota.engine import QuotaEngine
+from services.quota.engine.model.local_queue_usage import in_units
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Node, Phase, Shard, Workload
 from services.quota.engine.views.queues import cluster_queue_view, precise_share
 from services.quota.metrics.catalogue import OURS
@@ -125,11 +126,11 @@ def _cluster_queue(cq: ClusterQueue) -> Iterator[Sample]:
             ("lending_limit", quota.lending_limit),
         ):
             if amount is not None:
-                yield f"kueue_cluster_queue_{name}", labels, _units(resource, amount)
+                yield f"kueue_cluster_queue_{name}", labels, in_units(resource, amount)
     for name, use in (("reservation", view.reservation), ("usage", view.usage)):
         for (flavor, resource), used in use.items():
             labels = (cohort, cq.name, flavor, resource)
-            yield f"kueue_cluster_queue_resource_{name}", labels, _units(resource, used.total)
+            yield f"kueue_cluster_queue_resource_{name}", labels, in_units(resource, used.total)
 
 
 def _pending(cq: ClusterQueue) -> Iterator[Sample]:
@@ -154,7 +155,11 @@ def _pending(cq: ClusterQueue) -> Iterator[Sample]:
         if count:
             yield "kueue_unadmitted_workloads", (cq.name, reason, WHOLE), count
     for resource, amount in asked.items():
-        yield "kueue_cluster_queue_resource_pending", (cq.name, resource), _units(resource, amount)
+        yield (
+            "kueue_cluster_queue_resource_pending",
+            (cq.name, resource),
+            in_units(resource, amount),
+        )
 
 
 def _reason(w: Workload) -> str:
@@ -182,7 +187,7 @@ def _cohort(node: Node) -> Iterator[Sample]:
     yield "kueue_cohort_weighted_share", (node.name,), precise_share(node)
     for index, (flavor, resource) in enumerate(node.tree.flavor_resources):
         labels = (node.name, flavor, resource)
-        yield "kueue_cohort_subtree_quota", labels, _units(resource, node.subtree_quota[index])
+        yield "kueue_cohort_subtree_quota", labels, in_units(resource, node.subtree_quota[index])
         reserved = sum(
             queue.queue.holders[key].usage.get((flavor, resource), 0)
             for queue in _queues(node)
@@ -190,7 +195,7 @@ def _cohort(node: Node) -> Iterator[Sample]:
             for key in queue.queue.holders
         )
         name = "kueue_cohort_subtree_resource_reservations"
-        yield name, labels, _units(resource, reserved)
+        yield name, labels, in_units(resource, reserved)
     admitted = sum(
         w.counts_as_admitted
         for queue in _queues(node)
@@ -230,7 +235,7 @@ def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Sample]:
     for kind, some in (("reservation", holders), ("usage", admitted)):
         for (flavor, resource), amount in _sum(some).items():
             name = f"kueue_local_queue_resource_{kind}"
-            yield name, (*labels, flavor, resource), _units(resource, amount)
+            yield name, (*labels, flavor, resource), in_units(resource, amount)
     if local_queue.sampled_at is not None:
         used = sum(local_queue.consumed.values())
         name = "kueue_local_queue_admission_fair_sharing_usage"
@@ -258,11 +263,6 @@ def _finished(source: Source) -> Iterator[Sample]:
         if queue is not None:  # Workloads may name any queue; only existing ones become labels.
             yield "kueue_finished_workloads", (queue,), 1
             yield "kueue_local_queue_finished_workloads", (state.queue, state.namespace), 1
-
-
-def _units(resource: str, amount: int) -> float:
-    """The amount in Kueue's units: CPUs, bytes, pieces."""
-    return amount / 1000 if resource == "cpu" else float(amount)
 
 
 def cohorts_of(engine: QuotaEngine, cluster: str, cluster_queue: str) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.contracts.reasons import (
     CLUSTER_QUEUE_STOPPED,
+    ENDED,
     LOCAL_QUEUE_STOPPED,
     MISCONFIGURED,
     NO_MATCHING_WORKLOAD,
@@ -62,9 +63,6 @@ Fields = dict[str, Any]
 
 RETRY_SECONDS_MAX: Final = 10 * 365 * 86_400.0
 """Times are nanoseconds since the epoch: a check may ask for any delay, and the sum stays an int64."""
-
-ENDED: Final = frozenset({"Finished", "Gone"})
-"""Reasons of a release after which the workload does not queue again."""
 
 STOPPED: Final = {
     CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",

@@ -35,7 +35,7 @@ def _current(local_queue: LocalQueue, cq: ClusterQueue) -> dict[str, float]:
 def _usage_of(w: Workload) -> dict[str, float]:
     usage: dict[str, float] = {}
     for (_, resource), amount in w.usage.items():
-        usage[resource] = usage.get(resource, 0.0) + _units(resource, amount)
+        usage[resource] = usage.get(resource, 0.0) + in_units(resource, amount)
     return usage
 
 
@@ -44,7 +44,8 @@ def _add(total: dict[str, float], more: dict[str, float]) -> None:
         total[resource] = total.get(resource, 0.0) + amount
 
 
-def _units(resource: str, amount: int) -> float:
+def in_units(resource: str, amount: int) -> float:
+    """The amount in Kueue's units: CPUs, bytes, pieces."""
     return amount / 1000 if resource == "cpu" else float(amount)
 
 
