@@ -18,6 +18,7 @@ from tests.architecture.names import (
     SHOWN,
     VAGUE_VARIABLES,
 )
+from tests.architecture.patterns import patterns_have_one_home
 from tests.architecture.sentences import no_service_parses_a_sentence_of_another
 from tests.architecture.sources import House, Source, is_bench
 from tests.architecture.state_sets import sets_of_states_have_one_home
@@ -460,6 +461,7 @@ RULES: Final = _named(
         no_two_services_define_the_same_string,
         no_two_services_spell_the_same_word,
         sets_of_states_have_one_home,
+        patterns_have_one_home,
         no_service_parses_a_sentence_of_another,
         contracts_are_built_complete,
         the_bus_handles_bodies_that_cannot_be_read,

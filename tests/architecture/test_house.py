@@ -7,6 +7,7 @@ import pytest
 
 from tests.architecture.exceptions import WORDS_OF_OTHERS
 from tests.architecture.judged_times import JUDGED_TIMES
+from tests.architecture.patterns import PATTERNS_TWICE
 from tests.architecture.rules import RULES, words_in_two_services
 from tests.architecture.sentences import PARSED
 from tests.architecture.sources import House, Source, house
@@ -325,7 +326,7 @@ PLANTED |= {
     case: ("no_test_judges_time", [file("tests/unit/test_a.py", text)], "tests/unit/test_a.py:")
     for case, text in JUDGED_TIMES.items()
 }
-PLANTED |= PARSED | STATE_SETS | UNUSED | WRAPPED
+PLANTED |= PARSED | PATTERNS_TWICE | STATE_SETS | UNUSED | WRAPPED
 
 PLANTED |= {
     case: ("streams_are_named_by_contracts", [file("shared/bus/a.py", text)], "Stream.ADMISSIONS")

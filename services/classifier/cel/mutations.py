@@ -1,8 +1,9 @@
 """The mutations that an expression may return, and Kubernetes' rules for their names."""
 
-import re
 from dataclasses import dataclass
 from typing import Final
+
+from shared.contracts.kube.names import LABEL_NAME, SUBDOMAIN
 
 ANNOTATION_VALUE_BYTES_MAX: Final = 256 * 1024
 NAME_MAX: Final = 63
@@ -18,9 +19,6 @@ _SUBDOMAIN_RULE: Final = (
     f"'-' or '.', and {_ENDS} (e.g. 'example.com')"
 )
 """The API server's own sentences."""
-
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +76,13 @@ def explain_qualified_name(key: str) -> str | None:
     elif slash:
         if len(prefix.encode()) > PREFIX_MAX:
             problems.append(f"prefix part must be no more than {PREFIX_MAX} bytes")
-        if not _SUBDOMAIN.fullmatch(prefix):
+        if not SUBDOMAIN.fullmatch(prefix):
             problems.append(f"prefix part {_SUBDOMAIN_RULE}")
     if not name:
         problems.append("name part must be non-empty")
     elif len(name.encode()) > NAME_MAX:
         problems.append(f"name part must be no more than {NAME_MAX} bytes")
-    if not _NAME.fullmatch(name):
+    if not LABEL_NAME.fullmatch(name):
         problems.append(f"name part {_NAME_RULE}")
     return ", ".join(problems) or None
 
@@ -94,7 +92,7 @@ def explain_label_value(value: str) -> str | None:
     problems = []
     if len(value.encode()) > NAME_MAX:
         problems.append(f"must be no more than {NAME_MAX} bytes")
-    if value and not _NAME.fullmatch(value):
+    if value and not LABEL_NAME.fullmatch(value):
         problems.append(f"a valid label must be an empty string or {_VALUE_RULE}")
     return ", ".join(problems) or None
 

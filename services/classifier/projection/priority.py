@@ -5,7 +5,6 @@ LocalQueue's annotation `kueue.x-k8s.io/default-priority`, the cluster's default
 the annotation are Kueue's. The annotation is our extension, and stock Kueue ignores it.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,11 +21,10 @@ from shared.contracts.kube.names import (
     PRIORITY_CLASS_SOURCES,
     WORKLOAD_PRIORITY_SOURCE,
 )
-from shared.contracts.kube.numbers import INT32_MAX
+from shared.contracts.kube.numbers import INT32_MAX, SHORT_INTEGER
 from shared.contracts.messages.workloads import WorkloadState
 
 _SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +110,7 @@ def _annotated_priority(queue: Body | None) -> int | None:
     text = annotations_of(queue).get(DEFAULT_PRIORITY)
     if text is None:
         return None
-    value = int(text) if _INTEGER.fullmatch(text) else INT32_MAX + 1
+    value = int(text) if SHORT_INTEGER.fullmatch(text) else INT32_MAX + 1
     if not -INT32_MAX - 1 <= value <= INT32_MAX:
         raise ValueError(f"annotation {DEFAULT_PRIORITY}: {text!r} is no 32-bit integer")
     return value

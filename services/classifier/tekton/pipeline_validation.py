@@ -8,12 +8,11 @@ from services.classifier.cel.mutations import explain_qualified_name
 from services.classifier.tekton.reading import param_type
 from services.classifier.tekton.variables import repeated, variables_in
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import is_dns_label
 
-DNS_LABEL_MAX: Final = 63
 NAMES_SHOWN_MAX: Final = 20
 """Limit for the tasks that one message names."""
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _URL_LIKE = re.compile(r"[\w-]://")  # `+` would make a search quadratic
 _TASK_RESULT = re.compile(r"tasks\.([^.]+)\.results\.\S+")
 _PARAM_TYPES: Final = ("string", "array", "object")
@@ -69,7 +68,7 @@ def pipeline_problems(pipeline: Object, path: str) -> Problems:
 
 def _task_problems(task: Object, names: dict[str, None], path: str) -> Problems:
     name = task.get("name", "")
-    if len(name) > DNS_LABEL_MAX or not _DNS_LABEL.fullmatch(name):
+    if not is_dns_label(name):
         yield f'invalid value "{name}": {path}.name (a task name must be a valid DNS label)'
     if name in names:
         yield f"expected exactly one, got both: {path}.name"

@@ -1,17 +1,13 @@
 """Rules for our own annotations on Kueue's kinds."""
 
-import re
 from collections.abc import Iterator
-from typing import Final
 
 from services.classifier.validation.problems import Problem, invalid, unsupported
 from services.classifier.validation.reading import at, mapping
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import DEFAULT_PRIORITY, NEVER, ON_PREEMPTION, STOP_AND_RECREATE
-from shared.contracts.kube.numbers import INT32_MAX
+from shared.contracts.kube.numbers import INT32_MAX, SHORT_INTEGER
 from shared.contracts.windows import CONTROLLER, WINDOWS, WindowsError, read_windows
-
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 def local_queue(obj: Object) -> Iterator[Problem]:
@@ -19,7 +15,7 @@ def local_queue(obj: Object) -> Iterator[Problem]:
     value = at(obj, "metadata", "annotations", DEFAULT_PRIORITY)
     if value is not None:
         text = str(value)
-        if not _INTEGER.fullmatch(text) or not -INT32_MAX - 1 <= int(text) <= INT32_MAX:
+        if not SHORT_INTEGER.fullmatch(text) or not -INT32_MAX - 1 <= int(text) <= INT32_MAX:
             yield invalid(_field(DEFAULT_PRIORITY), value, "must be a 32-bit integer")
     yield from on_preemption(obj)
 

@@ -5,7 +5,6 @@ from typing import Final
 
 from services.classifier.validation.labels import (
     FALSE,
-    INTEGER,
     TRUE,
     annotation,
     annotation_field,
@@ -18,6 +17,7 @@ from services.classifier.validation.reading import at, mapping, number
 from services.classifier.validation.workloads import is_elastic
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import ELASTIC_JOB, EQUAL_COMPLETIONS, MIN_PARALLELISM
+from shared.contracts.kube.numbers import INTEGER
 
 _PODS: Final = ("spec", "template", "metadata")
 

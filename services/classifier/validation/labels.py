@@ -5,7 +5,6 @@ kubernetes-sigs/kueue@ff69552 pkg/controller/jobframework/validation.go and tas_
 pkg/util/webhook/validation_admissiongatedby.go.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -23,9 +22,8 @@ from shared.contracts.kube.names import (
     PRIORITY_CLASS_LABEL,
     QUEUE,
 )
-from shared.contracts.kube.numbers import INT32_MAX
+from shared.contracts.kube.numbers import INT32_MAX, INTEGER
 
-INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 """What Go reads as true and as false."""

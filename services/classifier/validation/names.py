@@ -4,17 +4,13 @@ https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from services.classifier.validation.problems import Problem, duplicate, forbidden, invalid
 from services.classifier.validation.reading import indexed, listed, mapping
 from shared.contracts.kube.kinds import Object
-
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+from shared.contracts.kube.names import LABEL_NAME, SUBDOMAIN
 
 SUBDOMAIN_MAX: Final = 253
 LABEL_MAX: Final = 63
@@ -31,7 +27,7 @@ def subdomain(field: str, value: str) -> Iterator[Problem]:
     """Check a DNS subdomain, the form of most objects' names."""
     if len(value) > SUBDOMAIN_MAX:
         yield invalid(field, value, f"must be no more than {SUBDOMAIN_MAX} characters")
-    if not _SUBDOMAIN.fullmatch(value):
+    if not SUBDOMAIN.fullmatch(value):
         yield invalid(
             field,
             value,
@@ -43,11 +39,11 @@ def subdomain(field: str, value: str) -> Iterator[Problem]:
 def label_key(field: str, value: str) -> Iterator[Problem]:
     """Check a label's key. Names of resources follow the same rule."""
     prefix, slash, name = value.rpartition("/")
-    if slash and (len(prefix) > SUBDOMAIN_MAX or not _SUBDOMAIN.fullmatch(prefix)):
+    if slash and (len(prefix) > SUBDOMAIN_MAX or not SUBDOMAIN.fullmatch(prefix)):
         yield invalid(field, value, "the part before '/' must be a lowercase RFC 1123 subdomain")
     if len(name) > LABEL_MAX:
         yield invalid(field, value, f"name part must be no more than {LABEL_MAX} characters")
-    if not _NAME.fullmatch(name):
+    if not LABEL_NAME.fullmatch(name):
         yield invalid(
             field,
             value,
@@ -60,7 +56,7 @@ def _label_value(field: str, value: str) -> Iterator[Problem]:
     """Check a label's value. It may be empty."""
     if len(value) > LABEL_MAX:
         yield invalid(field, value, f"must be no more than {LABEL_MAX} characters")
-    if not _VALUE.fullmatch(value):
+    if value and not LABEL_NAME.fullmatch(value):
         yield invalid(
             field,
             value,

@@ -1,6 +1,5 @@
 """Kueue's rules for Workloads: by themselves, and for changes while quota is reserved."""
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -28,13 +27,13 @@ from services.classifier.validation.reading import (
 from shared.contracts.kube.conditions import ADMITTED, QUOTA_RESERVED, is_true
 from shared.contracts.kube.kinds import KUEUE_GROUP, Object
 from shared.contracts.kube.names import ELASTIC_JOB, PRIORITY_BOOST
+from shared.contracts.kube.numbers import SHORT_INTEGER
 from shared.contracts.kube.quantities import NANO
 
 MAIN: Final = "main"
 """The name of a pod set without one."""
 
 _SPEC: Final = "spec.podSets"
-_SIGNED: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 def is_elastic(obj: Object) -> bool:
@@ -79,7 +78,7 @@ def _priority(obj: Object) -> Iterator[Problem]:
             f"only the {wanted} kind is allowed for the {group} group",
         )
     boost = at(obj, "metadata", "annotations", PRIORITY_BOOST)
-    if boost is not None and not _SIGNED.fullmatch(str(boost)):
+    if boost is not None and not SHORT_INTEGER.fullmatch(str(boost)):
         yield invalid(
             f"metadata.annotations[{PRIORITY_BOOST}]", boost, "must be a valid signed integer"
         )

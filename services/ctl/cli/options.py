@@ -1,10 +1,9 @@
 """Options and arguments that several commands share."""
 
 import math
-import re
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +14,7 @@ from services.ctl.cli.completers import (
     complete_workload,
     one_of_these,
 )
+from shared.contracts.kube.names import is_dns_label
 from shared.runtime.command import CommandError
 from shared.settings.access import LOCAL_NATS
 
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
 
 def usable_namespace(context: typer.Context, given: str | None) -> str | None:
     """The value of `--namespace`. Raises `CommandError` for text that no namespace has as its name."""
-    if given is None or context.resilient_parsing or _NAMESPACE.fullmatch(given):
+    if given is None or context.resilient_parsing or is_dns_label(given):
         return given
     raise CommandError(
         "--namespace",
@@ -167,7 +165,7 @@ def named(workload: str, given: str | None = None) -> tuple[str, str]:
             f"names namespace {namespace!r}, and --namespace says {given!r}",
             hint="give one of them; a kind before the name is not needed",
         )
-    if not _NAMESPACE.fullmatch(namespace):
+    if not is_dns_label(namespace):
         raise CommandError(
             repr(workload), f"{namespace!r} is no name of a namespace", hint="a name such as team-a"
         )

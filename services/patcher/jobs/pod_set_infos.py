@@ -5,16 +5,13 @@ pkg/controller/jobframework/reconciler.go): a check may add labels, annotations,
 tolerations, but change none.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from shared.contracts.kube import names
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.integrations import ObjectError, PodSetInfo
-
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def pod_set_infos(
@@ -49,7 +46,7 @@ def _queue_labels(admission: Admission, workload: Body) -> dict[str, str]:
         names.LOCAL_QUEUE_LABEL: str(spec_of(workload).get("queueName") or admission.queue),
         names.CLUSTER_QUEUE_LABEL: admission.cluster_queue,
     }
-    return {label: name for label, name in queues.items() if _LABEL.fullmatch(name)}
+    return {label: name for label, name in queues.items() if names.is_dns_label(name)}
 
 
 def _info(

@@ -5,7 +5,6 @@ or host. If an earlier version of that platform or host was valid, that version 
 """
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, assert_never
@@ -16,6 +15,7 @@ from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
 from services.provisioner.config.platforms import PlatformFormatError, check_platform, key_of
 from services.provisioner.config.provider_types import FAKE, KNOWN_TYPES, PROVIDER_TYPES
 from services.provisioner.config.systems import System, system_of
+from shared.contracts.kube.numbers import INTEGER
 from shared.contracts.multi_platform import CHECK_INTERVAL, DYNAMIC_PLATFORMS, MAX_INSTANCES
 
 ACCOUNT_KEYS: Final = ("account", "region", "url", "crn", "secret", "aws-secret")
@@ -36,7 +36,6 @@ _MINUTE_SECONDS: Final = 60
 _HOST_FIELDS: Final = frozenset(
     {"address", "user", "platform", "secret", "concurrency", "port", "host-key"}
 )
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _IBM_ARCHITECTURES: Final = ("s390x", "ppc64le")
 
 
@@ -406,7 +405,7 @@ def _number(
             raise _BadValueError(f"{prefix}{field}: required")
         return default
     wanted = "greater than or equal to 1" if maximum is None else f"between 1 and {maximum}"
-    number = int(value) if _INTEGER.fullmatch(value) else 0
+    number = int(value) if INTEGER.fullmatch(value) else 0
     if number < 1 or (maximum is not None and number > maximum):
         raise _BadValueError(f"{prefix}{field}: invalid value '{value}': must be {wanted}")
     return number

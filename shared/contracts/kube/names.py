@@ -1,6 +1,7 @@
 """Names, labels and annotations that people and other programs rely on."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -192,6 +193,17 @@ PODS_WEBHOOK: Final = "sluicegate-classifier-pods"
 WORKLOAD_NAME_MAX: Final = 253
 """Names of Workloads are DNS subdomains."""
 
+DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+SUBDOMAIN: Final = re.compile(rf"{DNS_LABEL.pattern}(\.{DNS_LABEL.pattern})*")
+LABEL_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+"""What the API server accepts as DNS label, as DNS subdomain, and as name or value of a label; of any length.
+
+https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+"""
+
+DNS_LABEL_MAX: Final = 63
+"""The API server's limit, as of the name and of the value of a label."""
+
 _HASH_LENGTH: Final = 5
 
 PRIORITY_CLASS_SOURCES: Final[Mapping[str, tuple[str, str]]] = {
@@ -199,6 +211,11 @@ PRIORITY_CLASS_SOURCES: Final[Mapping[str, tuple[str, str]]] = {
     POD_PRIORITY_SOURCE: ("scheduling.k8s.io", "PriorityClass"),
 }
 """`priorityClassSource` of a `v1beta1` Workload to group and kind of the class."""
+
+
+def is_dns_label(text: str) -> bool:
+    """Whether it is a DNS label that is not too long, as the name of a namespace must be."""
+    return len(text) <= DNS_LABEL_MAX and DNS_LABEL.fullmatch(text) is not None
 
 
 def slot_resource(platform: str) -> str:

@@ -1,5 +1,6 @@
 """Numbers in texts that somebody else wrote: headers, annotations, resource versions."""
 
+import re
 from typing import Final
 
 DIGITS_MAX: Final = 19
@@ -7,6 +8,12 @@ DIGITS_MAX: Final = 19
 
 INT32_MAX: Final = 2**31 - 1
 """The largest number of Kubernetes' fields of format int32: counts, seconds, priorities."""
+
+INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+"""An integer as Go reads it, of so few digits that it fits into 64 bits."""
+
+SHORT_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+"""An integer of as many digits as `INT32_MAX` has; it may be larger."""
 
 
 def whole_number(text: str) -> int | None:

@@ -4,13 +4,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainValidator, StringConstraints, WithJsonSchema
 
+from shared.contracts.kube.names import DNS_LABEL, LABEL_NAME, SUBDOMAIN
 from shared.contracts.kube.numbers import INT32_MAX
 from shared.contracts.kube.quantities import parse_quantity
 from shared.contracts.kueue.schema import ApiModel, Extra, keyed, listed, rules
 
-_DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_NAME: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
-_QUALIFIED: Final = rf"({_DNS_NAME}/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
+_DNS_NAME: Final = SUBDOMAIN.pattern
+_QUALIFIED: Final = rf"({_DNS_NAME}/)?({LABEL_NAME.pattern})"
 _NUMBER: Final = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 _QUANTITY: Final = rf"^(\+|-)?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
 _EFFECTS: Final = "['NoSchedule', 'PreferNoSchedule', 'NoExecute']"
@@ -18,7 +18,7 @@ _EFFECTS: Final = "['NoSchedule', 'PreferNoSchedule', 'NoExecute']"
 DnsName = Annotated[str, StringConstraints(pattern=f"^{_DNS_NAME}$", max_length=253)]
 """What most objects may be called."""
 
-DnsLabel = Annotated[str, StringConstraints(pattern=f"^{_DNS_LABEL}$", max_length=63)]
+DnsLabel = Annotated[str, StringConstraints(pattern=f"^{DNS_LABEL.pattern}$", max_length=63)]
 LabelKey = Annotated[
     str, StringConstraints(pattern=f"^{_QUALIFIED}$", min_length=1, max_length=317)
 ]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from shared.contracts.kube.bodies import map_at
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import QUEUE, workload_name
+from shared.contracts.kube.names import DNS_LABEL, DNS_LABEL_MAX, QUEUE, workload_name
 from shared.contracts.kueue.integrations import GroupSpec
 from shared.integrations.compiled import PodGroupsPlan, Slot
 from shared.integrations.errors import ObjectError
@@ -16,11 +16,9 @@ from shared.integrations.pointers import found
 from shared.integrations.registry import queue_of
 from shared.integrations.shape import asked_by, role_hash
 
-_LABEL_MAX: Final = 63
 _INDEX_MAX: Final = 6
 """Room for what a group is told apart by, with its hyphen."""
 
-_INDEX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _FIRST: Final = "scale it to 0 first, and wait until its pods are gone"
 
 _ABSENT: Final = re.compile(r"\.orValue\([^()]*\)|\?")
@@ -76,7 +74,7 @@ def _name(integration: Integration, name: str) -> str:
     kind = integration.kind
     whole = workload_name(kind=kind.kind, group=kind.group, name=name, uid="")
     start, _, digest = whole.rpartition("-")
-    room = _LABEL_MAX - _INDEX_MAX - len(digest) - 1
+    room = DNS_LABEL_MAX - _INDEX_MAX - len(digest) - 1
     return f"{start[:room].rstrip('-.')}-{digest}"
 
 
@@ -84,7 +82,7 @@ def own_group(labels: Mapping[str, str], spec: GroupSpec, by: str) -> str:
     """Return the name of a pod's group, which goes on with its label `by`. Raises `ObjectError`."""
     value = labels.get(by, "")
     name = f"{labels.get(spec.label, '')}-{value}"
-    if not _INDEX.fullmatch(value) or len(name) > _LABEL_MAX:
+    if not DNS_LABEL.fullmatch(value) or len(name) > DNS_LABEL_MAX:
         raise ObjectError(
             f"metadata.labels[{by}]: {value!r}: its group is told apart by that label, so it must be a short "
             "DNS label. A webhook that writes it has to come before this one"
