@@ -44,6 +44,8 @@ def patterns_have_one_home(house: House) -> Iterator[str]:
                     args=[ast.Constant(value=str(pattern)), *_],
                 ):
                     homes[pattern].setdefault(file.path, f"{file.path}:{node.lineno}")
+                case _:
+                    pass
     for pattern, places in homes.items():
         if len(places) > 1:
             yield f"{pattern!r} is in {' and in '.join(places.values())}: compile it in one"
