@@ -102,16 +102,16 @@ class ProposedChange:
             problem = f"an API server would not take this change: {error}"
             raise StatusError(ConsoleRule.CHANGE, problem=problem) from error
         unusable = [problem for problem in changed.problems if problem not in snapshot.problems]
-        for course in (before, after):
-            course.run(over=over)
+        for simulation in (before, after):
+            simulation.run(over=over)
             if over():
                 raise StatusError(ConsoleRule.SLOW, retry_after_seconds=60)
         if unusable:
             raise StatusError(ConsoleRule.CHANGE, problem=unusable[0])
         start = nanoseconds(snapshot.at)
         was, is_ = (
-            CourseFigures.model_validate(as_json(outcome_of(course, start=start)))
-            for course in (before, after)
+            CourseFigures.model_validate(as_json(outcome_of(simulation, start=start)))
+            for simulation in (before, after)
         )
         return SimulateAnswer(
             changes=list(dict.fromkeys(changes.notes)),

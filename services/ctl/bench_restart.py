@@ -74,7 +74,7 @@ def _configuration(running: int) -> Iterator[Message]:
     yield Synced(cluster="hub", epoch="1", kinds=[], at=utc_now())
 
 
-def _life(number: int) -> Iterator[Message]:
+def _ended_workload(number: int) -> Iterator[Message]:
     """What is left in the logs of a workload that ended: four messages of it."""
     state = _state(number)
     yield state
@@ -128,7 +128,7 @@ async def _fill(url: str, ended: int, waiting: int, running: int) -> None:
     bus = NatsBus(url=url, instance="history", now=utc_now)
     await bus.start()
     await _publish(bus, _configuration(running))
-    await _publish(bus, (message for number in range(ended) for message in _life(number)))
+    await _publish(bus, (message for number in range(ended) for message in _ended_workload(number)))
     if ended:
         await _drop_ends(bus)
     await _publish(bus, _living(ended, waiting, running))

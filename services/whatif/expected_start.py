@@ -86,7 +86,7 @@ def with_forecast(
     # Seeded by the uid: within the budget the same question at the same moment has the same answer.
     random = Random(state.uid)
     expected = expected_start(
-        snapshot, ident, past=history, recent=recent, random=random, budget=budget
+        snapshot, ident, history=history, recent=recent, random=random, budget=budget
     )
     if expected is None:
         return item.without_expected_start("it has got quota since")

@@ -46,10 +46,10 @@ class Outcome:
     preemptions: int
 
 
-def outcome_of(course: Simulation, *, start: int) -> Outcome:
+def outcome_of(simulation: Simulation, *, start: int) -> Outcome:
     """The figures of a simulation, by ``<cluster>/<namespace>/<LocalQueue>``."""
     queues: dict[str, QueueOutcome] = {}
-    for fate in course.results.values():
+    for fate in simulation.results.values():
         queue = queues.setdefault(f"{fate.cluster}/{fate.queue}", QueueOutcome())
         queue.submitted += 1
         queue.preemptions += fate.preemptions
@@ -58,7 +58,7 @@ def outcome_of(course: Simulation, *, start: int) -> Outcome:
             queue.waits.append((fate.started_at - fate.submitted_at) / SECOND)
     return Outcome(
         queues=queues,
-        makespan=(course.last_end - start) / SECOND,
+        makespan=(simulation.last_end - start) / SECOND,
         preemptions=sum(queue.preemptions for queue in queues.values()),
     )
 
@@ -154,8 +154,8 @@ def differences(before: Simulation, after: Simulation) -> list[Difference]:
     ]
 
 
-def _initial_decisions(course: Simulation) -> Iterator[tuple[str, str]]:
-    for decision in course.first_decisions:
+def _initial_decisions(simulation: Simulation) -> Iterator[tuple[str, str]]:
+    for decision in simulation.first_decisions:
         workload = f"{decision.cluster}/{decision.key}"
         match decision:
             case Reserve() | Admit():
@@ -168,10 +168,10 @@ def _initial_decisions(course: Simulation) -> Iterator[tuple[str, str]]:
                 pass
 
 
-def submission_sentences(course: Simulation, added: Iterable[Id]) -> Iterator[str]:
+def submission_sentences(simulation: Simulation, added: Iterable[Id]) -> Iterator[str]:
     """One sentence for each workload of the change: when it starts, or why it does not."""
     for ident in added:
-        fate = course.results.get(ident)
+        fate = simulation.results.get(ident)
         if fate is None:
             continue
         if fate.started_at is not None:
@@ -180,7 +180,7 @@ def submission_sentences(course: Simulation, added: Iterable[Id]) -> Iterator[st
             stops = f", preempted {fate.preemptions} times" if fate.preemptions else ""
             yield f"{fate.key} starts {when} in ClusterQueue {fate.cluster_queue}{stops}"
         else:
-            explanation = course.engine.explain(*ident)
+            explanation = simulation.engine.explain(*ident)
             why = (
                 fate.reason
                 if explanation is None

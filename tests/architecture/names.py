@@ -168,6 +168,24 @@ METAPHORS_OF_CODE: Final = {
 VAGUE_VARIABLES: Final = frozenset({"look", "said", "told"})
 """What no variable and no argument of code is called."""
 
+REPLACED_NAMES: Final = {
+    "course": "simulation",
+    "life": "lifecycle, or what begins and ends",
+    "lives": "lifecycles, or what is alive",
+    "past": "history",
+    "seat": "slot",
+    "seats": "slots",
+    "wish": "requested_spec_change, or preference",
+    "wishes": "preferences",
+}
+"""What no variable, argument, attribute, function or method of code is called."""
+
+SHOWN_FIELDS: Final = {
+    ("shared/contracts/messages/dispatches.py", "wish"): "a field of messages that are on record",
+    ("shared/contracts/messages/hosts.py", "seats"): "a field of messages that are on record",
+}
+"""Names of `REPLACED_NAMES` that other programs read: they stay in that file, with the reason."""
+
 SHOWN: Final = {
     "CourseFigures": "a schema of the console's OpenAPI document",
     "QuotaPlace": "a schema of the console's OpenAPI document",

@@ -15,7 +15,9 @@ from tests.architecture.names import (
     BANNED_MODULES,
     METAPHORS,
     METAPHORS_OF_CODE,
+    REPLACED_NAMES,
     SHOWN,
+    SHOWN_FIELDS,
     VAGUE_VARIABLES,
 )
 from tests.architecture.patterns import patterns_have_one_home
@@ -119,11 +121,23 @@ def variables_say_what_they_hold(house: House) -> Iterator[str]:
     """`told` may be a message, a flag or a time: the name is that of what is told."""
     for file in house.code:
         for node in file.nodes:
-            name = node.arg if isinstance(node, ast.arg) else None
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                name = node.id
-            if name in VAGUE_VARIABLES:
+            name = _name_given(node)
+            if name in VAGUE_VARIABLES and isinstance(node, ast.Name | ast.arg):
                 yield f"{_at(file, node)}: {name}: say what it holds"
+            plain = REPLACED_NAMES.get(name.lstrip("_"))
+            if plain is not None and (file.path, name) not in SHOWN_FIELDS:
+                yield f"{_at(file, node)}: {name}: say {plain}"
+
+
+def _name_given(node: ast.AST) -> str:
+    """The name that a variable, argument, attribute or function gets here; "": it names nothing."""
+    match node:
+        case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            return name
+        case _:
+            return ""
 
 
 def _names_of_concepts(file: Source) -> Iterator[tuple[str, str]]:

@@ -158,6 +158,26 @@ PLANTED: dict[str, tuple[str, Sequence[Source], str]] = {
         [file("services/quota/a.py", "x, said = y")],
         "services/quota/a.py:1: said: say what it holds",
     ),
+    "a variable of quota has its earlier name": (
+        "variables_say_what_they_hold",
+        [file("services/quota/a.py", "for seat in x: ...")],
+        "services/quota/a.py:1: seat: say slot",
+    ),
+    "a private method has an earlier name": (
+        "variables_say_what_they_hold",
+        [file("services/quota/a.py", "class C:\n    def _wish(self): ...")],
+        "services/quota/a.py:2: _wish: say requested_spec_change",
+    ),
+    "an attribute has an earlier name": (
+        "variables_say_what_they_hold",
+        [file("services/quota/a.py", "self.past = x")],
+        "services/quota/a.py:1: past: say history",
+    ),
+    "a field that stays in its message is written in another file": (
+        "variables_say_what_they_hold",
+        [file("services/quota/a.py", "seats: list[str] = []")],
+        "services/quota/a.py:1: seats: say slots",
+    ),
     "a class of the dispatcher has its earlier name": (
         "names_are_plain",
         [file("services/dispatcher/x.py", "class Standing: ...")],

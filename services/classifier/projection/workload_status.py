@@ -70,8 +70,8 @@ def status_fields(workload: Body | None, is_foreign_check: Callable[[str], bool]
         fields["requeue_count"] = _in_32_bits(requeue["count"])
     if requeue.get("requeueAt"):
         fields["requeue_at"] = datetime.fromisoformat(requeue["requeueAt"])
-    if past := status.get("accumulatedPastExecutionTimeSeconds"):
-        fields["executed_seconds"] = _in_32_bits(past)
+    if executed_seconds := status.get("accumulatedPastExecutionTimeSeconds"):
+        fields["executed_seconds"] = _in_32_bits(executed_seconds)
     if (ready := find_condition(workload, PODS_READY)) is not None:
         fields |= {"pods_ready_reason": reason_of(ready), "pods_ready_at": transition_time(ready)}
     if is_true(workload, DEACTIVATION_TARGET):

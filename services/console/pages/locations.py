@@ -73,12 +73,12 @@ async def platforms(bus: Bus, *, shows: Callable[[str], bool]) -> list[PlatformD
     for state in await _view(bus, PlatformState, subject_filter("platform")):
         slots = [
             Slot(
-                host=seat.host,
-                state=seat.state,
-                namespace=seat.namespace if shows(seat.namespace) else None,
-                task_run=seat.name if shows(seat.namespace) else None,
+                host=slot.host,
+                state=slot.state,
+                namespace=slot.namespace if shows(slot.namespace) else None,
+                task_run=slot.name if shows(slot.namespace) else None,
             )
-            for seat in state.seats
+            for slot in state.seats
         ]
         machines = [
             MachineDetail(

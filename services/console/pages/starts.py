@@ -106,7 +106,7 @@ def _played(
         cluster,
         name,
         idents,
-        past=history,
+        history=history,
         recent=recent,
         random=Random(f"{cluster}/{name}"),
         budget=Budget(BUDGET_SECONDS, monotonic),

@@ -199,7 +199,7 @@ def _jobs(rng: Random, count: int) -> Iterator[Arrival]:
 
 
 def _job(rng: Random, class_: str, index: int, parallelism: int, cpu: str, memory: str) -> Arrival:
-    wish = {DURATION: _minutes(rng, JOB_MINUTES)}
+    annotations = {DURATION: _minutes(rng, JOB_MINUTES)}
     container: dict[str, Any] = {
         "name": "work",
         "image": "registry.example/batch:1",
@@ -217,7 +217,7 @@ def _job(rng: Random, class_: str, index: int, parallelism: int, cpu: str, memor
             "parallelism": parallelism,
             "completions": parallelism,
             "template": {
-                "metadata": {"annotations": wish},
+                "metadata": {"annotations": annotations},
                 "spec": {"restartPolicy": "Never", "containers": [container]},
             },
         },

@@ -252,26 +252,26 @@ def _hosts(snapshot: Snapshot, now: datetime) -> list[Row]:
     """Machines that were ordered, and static hosts in use."""
     rows = []
     for (cluster, _, platform), state in snapshot.platforms.items():
-        seated: dict[str, list[Json]] = {}
-        for seat in state.get("seats") or []:
-            seated.setdefault(str(seat["host"]), []).append(seat)
+        slots_by_host: dict[str, list[Json]] = {}
+        for slot in state.get("seats") or []:
+            slots_by_host.setdefault(str(slot["host"]), []).append(slot)
         rows += [
-            _host(cluster, platform, machine, seated.pop(machine["name"], []), now)
+            _host(cluster, platform, machine, slots_by_host.pop(machine["name"], []), now)
             for machine in state.get("machines") or []
         ]
-        for name, seats in seated.items():
+        for name, slots in slots_by_host.items():
             static = {
                 "name": name,
                 "provider": "static",
                 "state": "running",
-                "address": seats[0].get("address", ""),
+                "address": slots[0].get("address", ""),
             }
-            rows.append(_host(cluster, platform, static, seats, now))
+            rows.append(_host(cluster, platform, static, slots, now))
     return rows
 
 
-def _host(cluster: str, platform: str, machine: Json, seats: list[Json], now: datetime) -> Row:
-    runs = sorted(f"{seat['namespace']}/{seat['name']}" for seat in seats)
+def _host(cluster: str, platform: str, machine: Json, slots: list[Json], now: datetime) -> Row:
+    runs = sorted(f"{slot['namespace']}/{slot['name']}" for slot in slots)
     launched = machine.get("launched_at")
     return Row(
         ident=ObjectKey(cluster, "", str(machine["name"])),
@@ -290,7 +290,7 @@ def _host(cluster: str, platform: str, machine: Json, seats: list[Json], now: da
             "cluster": cluster,
             "platform": platform,
             **machine,
-            "seats": seats,
+            "seats": slots,
         },
     )
 

@@ -228,8 +228,10 @@ def expected(item: Json, now: datetime) -> str:
     end = "any time" if latest is None else _from_now(latest, now)
     rough = f"; {item['expected_start_rough']}" if item.get("expected_start_rough") else ""
     runs = item.get("expected_from_runs")
-    past = "1 run" if runs == 1 else f"{runs} runs"
-    return f"in {_from_now(at, now)} (80 %: {begin} to {end}; from {past} of its kind{rough})"
+    runs_in_words = "1 run" if runs == 1 else f"{runs} runs"
+    return (
+        f"in {_from_now(at, now)} (80 %: {begin} to {end}; from {runs_in_words} of its kind{rough})"
+    )
 
 
 def _from_now(at: datetime, now: datetime) -> str:

@@ -130,7 +130,7 @@ def platforms_of(
             shown.slots = _slots(platform)
     for record in records:
         shown = of(record.cluster, record.platform)
-        shown.kept = [seat for seat in record.seats if seat.state == "held"]
+        shown.kept = [slot for slot in record.seats if slot.state == "held"]
         shown.running = len(record.seats) - len(shown.kept)
         shown.machines = len(record.machines)
         shown.starting = sum(machine.state == "launching" for machine in record.machines)
@@ -161,8 +161,8 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
     lines = Table(columns).lines(rows)
     for platform in platforms:
         lines += [
-            f"{seat.namespace}/{seat.name} keeps a place for {platform.name} on {seat.host}"
-            for seat in platform.kept
+            f"{slot.namespace}/{slot.name} keeps a place for {platform.name} on {slot.host}"
+            for slot in platform.kept
         ]
         for state in platform.waiting:
             why = state.message or f"machine {state.host} is starting"

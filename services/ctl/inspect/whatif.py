@@ -91,7 +91,7 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> Exit:
         note("simulating the queues without the change")
         before = comparison.before.run()
         before_figures, after_figures = (
-            outcome_of(course, start=comparison.start) for course in (before, after)
+            outcome_of(simulation, start=comparison.start) for simulation in (before, after)
         )
     submitted = list(submission_sentences(after, changes.added))
     problems = list(comparison.problems(after))
@@ -129,7 +129,8 @@ async def plan(what: WhatIf, *, output: str) -> Exit:
         comparison = await _prepare(what, save_to=None)
         note("comparing the queues without and with the change")
         before, after = (
-            course.run(until=comparison.start) for course in (comparison.before, comparison.after)
+            simulation.run(until=comparison.start)
+            for simulation in (comparison.before, comparison.after)
         )
         found = differences(before, after)
         problems = list(comparison.problems(after))

@@ -142,8 +142,8 @@ class OrderPublisher:
         if state is OrderState.OFFERED:
             return before  # Its age does not change: it is not a new offer.
         change = self._store.requested_spec_change(workload)
-        wish = change if event is Event.SPEC_CHANGED else before.wish
-        return before.chosen(wish=wish, at=self._now())
+        requested_spec_change = change if event is Event.SPEC_CHANGED else before.wish
+        return before.chosen(requested_spec_change=requested_spec_change, at=self._now())
 
     def _offer(self, workload: WorkloadRef, spoke: str, job: HubJob) -> Dispatch:
         admission = self._store.admissions[workload]

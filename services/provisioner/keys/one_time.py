@@ -84,7 +84,7 @@ class OneTimeKeyStore:
         self._bus = bus
         self._url = url
         self._authority = authority
-        self._life = timedelta(seconds=life_seconds)
+        self._validity = timedelta(seconds=life_seconds)
         self._now = now
         self._entropy = entropy
 
@@ -103,7 +103,7 @@ class OneTimeKeyStore:
             id=_id(password),
             state="waiting",
             box=base64.b64encode(box).decode(),
-            expires_at=now + self._life,
+            expires_at=now + self._validity,
             at=now,
         )
         await self._bus.publish(state, expect_subject=0)

@@ -101,7 +101,7 @@ def expected_start(
     snapshot: Snapshot,
     ident: Id,
     *,
-    past: History,
+    history: History,
     recent: Sequence[WorkloadState],
     random: Random,
     futures: int = FUTURES,
@@ -119,7 +119,9 @@ def expected_start(
     near = snapshot.cohort_only(state.cluster, snapshot.cluster_queue_of(state))
     # What has no ClusterQueue competes with nobody, but its own future can be played.
     near.workloads[ident] = state
-    found = _expected_starts(near, state.cluster, (ident,), past, recent, random, futures, budget)
+    found = _expected_starts(
+        near, state.cluster, (ident,), history, recent, random, futures, budget
+    )
     return found[ident]
 
 
@@ -129,7 +131,7 @@ def expected_starts(
     cluster_queue: str,
     idents: Collection[Id],
     *,
-    past: History,
+    history: History,
     recent: Sequence[WorkloadState],
     random: Random,
     budget: Budget,
@@ -142,14 +144,14 @@ def expected_starts(
     waiting = [
         ident for ident in idents if ident in near.workloads and near.quota_held(ident) is None
     ]
-    return _expected_starts(near, cluster, waiting, past, recent, random, FUTURES, budget)
+    return _expected_starts(near, cluster, waiting, history, recent, random, FUTURES, budget)
 
 
 def _expected_starts(
     near: Snapshot,
     cluster: str,
     idents: Collection[Id],
-    past: History,
+    history: History,
     recent: Sequence[WorkloadState],
     random: Random,
     futures: int,
@@ -159,8 +161,8 @@ def _expected_starts(
     coming = [s for s in recent if s.cluster == cluster and queue_of(s)]
     begin = nanoseconds(near.at)
     ends = begin + int(HORIZON.total_seconds()) * SECOND
-    present = _Present(near, past)
-    submissions = _Submissions(near, coming, past)
+    present = _Present(near, history)
+    submissions = _Submissions(near, coming, history)
     tallies = {ident: _Tally() for ident in idents}
     played = 0
     started_any = False
@@ -185,7 +187,7 @@ def _expected_starts(
                 tally.cut += playing.was_cut
     return {
         ident: _summary(
-            tally, at=near.at, wanted=futures, known_runs=past.count_of(near.workloads[ident])
+            tally, at=near.at, wanted=futures, known_runs=history.count_of(near.workloads[ident])
         )
         for ident, tally in tallies.items()
     }
@@ -262,21 +264,21 @@ def _started(simulation: Simulation, ident: Id) -> int | None:
 class _Present:
     """What all futures begin with, translated once; only the run times differ."""
 
-    def __init__(self, snapshot: Snapshot, past: History) -> None:
+    def __init__(self, snapshot: Snapshot, history: History) -> None:
         self._snapshot = snapshot
         self._set_up = list(snapshot.configuration())
         self._waiting = [
-            (arrival, past.sampler(snapshot.workloads[_ident(arrival)]))
-            for arrival in snapshot.arrivals(past)
+            (arrival, history.sampler(snapshot.workloads[_ident(arrival)]))
+            for arrival in snapshot.arrivals(history)
         ]
         now = self._now = nanoseconds(snapshot.at)
         self._holding = []
-        for holder in snapshot.holders(past):
+        for holder in snapshot.holders(history):
             held = holder.held
             state = snapshot.workloads[held.cluster, f"{held.namespace}/{held.name}"]
             elapsed = max(0.0, (now - held.at) / SECOND)
             self._holding.append(
-                (holder, past.sampler(state, elapsed=elapsed), past.sampler(state))
+                (holder, history.sampler(state, elapsed=elapsed), history.sampler(state))
             )
 
     def future(self, random: Random, *, later: Iterable[Arrival]) -> Simulation:
@@ -325,13 +327,15 @@ class _Submissions:
     Whole stretches keep bursts together. Random ones vary the load, as it varies from day to day.
     """
 
-    def __init__(self, snapshot: Snapshot, recent: Sequence[WorkloadState], past: History) -> None:
+    def __init__(
+        self, snapshot: Snapshot, recent: Sequence[WorkloadState], history: History
+    ) -> None:
         self._now = nanoseconds(snapshot.at)
-        arrivals = [(state, snapshot.arrival(state, past)) for state in recent]
+        arrivals = [(state, snapshot.arrival(state, history)) for state in recent]
         times = [arrival.fact.created_at for _, arrival in arrivals if arrival is not None]
         self._begin = min(times, default=self._now)
         known = [
-            (arrival.fact, past.sampler(state))
+            (arrival.fact, history.sampler(state))
             for state, arrival in arrivals
             # The first only says since when submissions are known, not how often one comes.
             if arrival is not None and self._begin < arrival.fact.created_at < self._now

@@ -99,16 +99,16 @@ class Snapshot:
             except inbound.TranslateError as error:
                 self.problems.append(str(error))
 
-    def arrivals(self, past: History, random: Random | None = None) -> Iterator[Arrival]:
+    def arrivals(self, history: History, random: Random | None = None) -> Iterator[Arrival]:
         """The waiting workloads."""
         for ident, state in self.workloads.items():
             if state.phase == "finished" or self.quota_held(ident) is not None:
                 continue
-            if (arrival := self.arrival(state, past, random)) is not None:
+            if (arrival := self.arrival(state, history, random)) is not None:
                 yield arrival
 
     def arrival(
-        self, state: WorkloadState, past: History, random: Random | None = None
+        self, state: WorkloadState, history: History, random: Random | None = None
     ) -> Arrival | None:
         """The arrival of a workload; None: its state cannot be used."""
         try:
@@ -117,12 +117,14 @@ class Snapshot:
             self.problems.append(str(error))
             return None
         seconds = (
-            past.median_seconds(state) if random is None else past.sample_seconds(state, random)
+            history.median_seconds(state)
+            if random is None
+            else history.sample_seconds(state, random)
         )
         at = max(inbound.nanoseconds(self.at), fact.created_at)
         return Arrival(fact=fact, at=at, runs_for=int(seconds * SECOND))
 
-    def holders(self, past: History, random: Random | None = None) -> Iterator[RunningWorkload]:
+    def holders(self, history: History, random: Random | None = None) -> Iterator[RunningWorkload]:
         """The workloads that hold quota, with their estimated ends."""
         now = inbound.nanoseconds(self.at)
         for ident, state in self.workloads.items():
@@ -130,11 +132,11 @@ class Snapshot:
             if held is None:
                 continue
             elapsed = max(0.0, (now - held.at) / SECOND)
-            again = self.arrival(state, past, random)
+            again = self.arrival(state, history, random)
             rest = (
-                past.median_seconds(state, elapsed=elapsed)
+                history.median_seconds(state, elapsed=elapsed)
                 if random is None
-                else past.sample_seconds(state, random, elapsed=elapsed)
+                else history.sample_seconds(state, random, elapsed=elapsed)
             )
             yield RunningWorkload(
                 held=held, ends_at=now + int(max(0.0, rest) * SECOND), requeued=again
@@ -150,13 +152,13 @@ class Snapshot:
         return outbound.recorded_holding(state)
 
     def simulation(
-        self, past: History, *, random: Random | None = None, later: Iterable[Arrival] = ()
+        self, history: History, *, random: Random | None = None, later: Iterable[Arrival] = ()
     ) -> Simulation:
         """A simulation with median run times, or with random ones; `later` must be in order of time."""
         return Simulation(
             set_up=self.configuration(),
-            holders=self.holders(past, random),
-            arrivals=self.arrivals(past, random),
+            holders=self.holders(history, random),
+            arrivals=self.arrivals(history, random),
             later=later,
             start=inbound.nanoseconds(self.at),
             policy=self.policy,
@@ -238,12 +240,12 @@ def finished_runs(
             begun.setdefault((_id(admission), admission.uid), []).append(admission.decided_at)
     seen: set[tuple[Id, str]] = set()
     for state in workloads:
-        life = (_id(state), state.uid)
-        if state.finish is None or state.finish.at is None or life in seen:
+        identity = (_id(state), state.uid)
+        if state.finish is None or state.finish.at is None or identity in seen:
             continue
-        before = [at for at in begun.get(life, []) if at <= state.finish.at]
+        before = [at for at in begun.get(identity, []) if at <= state.finish.at]
         if before:
-            seen.add(life)
+            seen.add(identity)
             yield FinishedRun(state=state, seconds=(state.finish.at - before[-1]).total_seconds())
 
 

@@ -91,13 +91,13 @@ class LifecycleTimers:
 
     def observe(self, ref: WorkloadRef, state: WorkloadState) -> None:
         """Note a workload's state; without a decision on the log, the state gives the lifecycle."""
-        life = self._lifecycles.get(ref)
-        if life is None or life.uid != state.uid:
-            life = WorkloadLifecycle.from_workload_state(state)
+        lifecycle = self._lifecycles.get(ref)
+        if lifecycle is None or lifecycle.uid != state.uid:
+            lifecycle = WorkloadLifecycle.from_workload_state(state)
         self._states[ref] = state
-        confirmed = life.confirm_deactivation(state)
+        confirmed = lifecycle.confirm_deactivation(state)
         self._lifecycles[ref] = confirmed
-        self._observed[ref] = confirmed is not life or self._observed.get(ref, False)
+        self._observed[ref] = confirmed is not lifecycle or self._observed.get(ref, False)
 
     def forget(self, ref: WorkloadRef) -> None:
         """Forget a workload that is gone or finished."""
@@ -108,19 +108,19 @@ class LifecycleTimers:
 
     def mark_on_spoke(self, ref: WorkloadRef) -> None:
         """The workload runs on a spoke."""
-        if (life := self._lifecycles.get(ref)) is not None:
-            self._lifecycles[ref] = replace(life, on_spoke=True)
+        if (lifecycle := self._lifecycles.get(ref)) is not None:
+            self._lifecycles[ref] = replace(lifecycle, on_spoke=True)
 
     def apply_decision(self, ref: WorkloadRef, decision: Decision, now: datetime) -> bool:
         """Apply a decision; return whether the lifecycle changed, which is published at once."""
         event = _event_of(decision)
-        state, life = self._states.get(ref), self._lifecycles.get(ref)
+        state, lifecycle = self._states.get(ref), self._lifecycles.get(ref)
         if event is None:
             return False
-        if life is None or life.uid != decision.uid:
-            life = WorkloadLifecycle(uid=decision.uid)
+        if lifecycle is None or lifecycle.uid != decision.uid:
+            lifecycle = WorkloadLifecycle(uid=decision.uid)
         at = decision.requeue_at if isinstance(decision, Evict) else None
-        after = life.apply(event, self._rules, now, requeue_at=to_datetime(at))
+        after = lifecycle.apply(event, self._rules, now, requeue_at=to_datetime(at))
         if event is Event.ADMITTED and after.on_spoke:
             after = replace(after, on_spoke=False)
         if after.state is State.FINISHED:
@@ -129,7 +129,7 @@ class LifecycleTimers:
         self._lifecycles[ref] = after
         if state is not None:
             self._schedule(ref, after, state)
-        return after != life
+        return after != lifecycle
 
     # --- out ---------------------------------------------------------------------------------------
 
@@ -137,67 +137,73 @@ class LifecycleTimers:
         self, ref: WorkloadRef, state: WorkloadState, fact: WorkloadChanged
     ) -> WorkloadChanged:
         """`fact` with what the lifecycle adds: deactivation, readiness, back-off, queue position."""
-        life = self._lifecycles.get(ref)
-        if life is None:
+        lifecycle = self._lifecycles.get(ref)
+        if lifecycle is None:
             return fact
         known: dict[str, Any] = {
-            "active": state.active and not life.deactivate,
-            "unready": self._blocks_admission(life, state),
-            "requeue_at": None if life.requeue_at is None else nanoseconds(life.requeue_at),
-            "queued_at": None if life.queued_at is None else nanoseconds(life.queued_at),
+            "active": state.active and not lifecycle.deactivate,
+            "unready": self._blocks_admission(lifecycle, state),
+            "requeue_at": None
+            if lifecycle.requeue_at is None
+            else nanoseconds(lifecycle.requeue_at),
+            "queued_at": None if lifecycle.queued_at is None else nanoseconds(lifecycle.queued_at),
         }
         changes = {key: value for key, value in known.items() if getattr(fact, key) != value}
         return replace(fact, **changes) if changes else fact
 
     def admission_fields(self, ref: WorkloadRef, uid: str) -> dict[str, Any]:
         """The fields of a decision that record the lifecycle, so that it survives a restart."""
-        life = self._lifecycles.get(ref)
-        return {} if life is None or life.uid != uid else life.admission_fields()
+        lifecycle = self._lifecycles.get(ref)
+        return {} if lifecycle is None or lifecycle.uid != uid else lifecycle.admission_fields()
 
-    def _blocks_admission(self, life: WorkloadLifecycle, state: WorkloadState) -> bool:
+    def _blocks_admission(self, lifecycle: WorkloadLifecycle, state: WorkloadState) -> bool:
         """Whether this holder blocks all other admissions (`blockAdmission`)."""
         wait = self._rules.pods_ready
-        return wait is not None and wait.block_admission and life.observed_readiness(state) is False
+        return (
+            wait is not None
+            and wait.block_admission
+            and lifecycle.observed_readiness(state) is False
+        )
 
     def apply_observations(self, now: datetime) -> Iterator[WorkloadRef]:
         """Apply what was observed (ready pods, reactivation); yield workloads whose lifecycle changed."""
         observed, self._observed = self._observed, {}
         for ref, changed in observed.items():
-            life, state = self._lifecycles.get(ref), self._states.get(ref)
-            if life is None or state is None:
+            lifecycle, state = self._lifecycles.get(ref), self._states.get(ref)
+            if lifecycle is None or state is None:
                 continue
-            after = life
-            if state.active and not life.deactivate:
+            after = lifecycle
+            if state.active and not lifecycle.deactivate:
                 after = after.apply(Event.REACTIVATED, self._rules, now)
             if (
                 self._rules.pods_ready is not None
-                and (ready := life.observed_readiness(state)) is not None
+                and (ready := lifecycle.observed_readiness(state)) is not None
             ):
                 event = Event.PODS_READY if ready else Event.POD_LOST
                 after = after.apply(event, self._rules, now)
             self._lifecycles[ref] = after
             self._schedule(ref, after, state)
-            if changed or after is not life:
+            if changed or after is not lifecycle:
                 yield ref
 
     def due_timers(self, now: datetime) -> Iterator[tuple[WorkloadRef, EvictionRequested | None]]:
         """Yield expired timers: with the eviction to request, or with None when a back-off ended."""
         while self._heap and self._heap[0][0] <= now:
             at, ref = heappop(self._heap)
-            life, state = self._lifecycles.get(ref), self._states.get(ref)
-            if self._scheduled.get(ref) != at or life is None or state is None:
+            lifecycle, state = self._lifecycles.get(ref), self._states.get(ref)
+            if self._scheduled.get(ref) != at or lifecycle is None or state is None:
                 continue
             del self._scheduled[ref]
-            timer = life.next_timer(self._rules, state)
+            timer = lifecycle.next_timer(self._rules, state)
             if timer is None or timer[0] > now:
-                self._schedule(ref, life, state)
+                self._schedule(ref, lifecycle, state)
                 continue
             _, event = timer
             if event is Event.BACKOFF_FINISHED:
-                self._lifecycles[ref] = life.apply(event, self._rules, now)
+                self._lifecycles[ref] = lifecycle.apply(event, self._rules, now)
                 yield ref, None
             else:
-                yield ref, self._eviction(life, state, event, now)
+                yield ref, self._eviction(lifecycle, state, event, now)
 
     def next_at(self) -> datetime | None:
         """When the next timer expires; None: none runs."""
@@ -205,8 +211,10 @@ class LifecycleTimers:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def _schedule(self, ref: WorkloadRef, life: WorkloadLifecycle, state: WorkloadState) -> None:
-        timer = life.next_timer(self._rules, state)
+    def _schedule(
+        self, ref: WorkloadRef, lifecycle: WorkloadLifecycle, state: WorkloadState
+    ) -> None:
+        timer = lifecycle.next_timer(self._rules, state)
         if timer is None:
             self._scheduled.pop(ref, None)
         elif self._scheduled.get(ref) != timer[0]:
@@ -214,14 +222,14 @@ class LifecycleTimers:
             heappush(self._heap, (timer[0], ref))
 
     def _eviction(
-        self, life: WorkloadLifecycle, state: WorkloadState, event: Event, now: datetime
+        self, lifecycle: WorkloadLifecycle, state: WorkloadState, event: Event, now: datetime
     ) -> EvictionRequested:
         key = f"{state.namespace}/{state.name}"
         requeue_at, loses_position, deactivate = None, False, False
         if event is Event.NOT_READY_IN_TIME:
             assert self._rules.pods_ready is not None, key
             strategy = self._rules.pods_ready.requeuing_strategy
-            seconds = backoff_seconds(strategy, life.uid, life.requeue_count + 1)
+            seconds = backoff_seconds(strategy, lifecycle.uid, lifecycle.requeue_count + 1)
             requeue_at = nanoseconds(now + timedelta(seconds=seconds))
             loses_position = self._rules.loses_position
             reason, message = PODS_READY_TIMEOUT, f"Exceeded the PodsReady timeout {key}"
@@ -233,7 +241,7 @@ class LifecycleTimers:
             cluster=state.cluster,
             namespace=state.namespace,
             name=state.name,
-            uid=life.uid,
+            uid=lifecycle.uid,
             reason=reason,
             message=message,
             at=nanoseconds(now),

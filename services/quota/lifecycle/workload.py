@@ -101,7 +101,7 @@ class WorkloadLifecycle:
         """The lifecycle that the cluster records, for a workload without a decision on the log."""
         timed_out = state.evicted_reason in {PODS_READY_TIMEOUT, ADMISSION_CHECK}
         reserved = state.admission is not None
-        life = cls(
+        lifecycle = cls(
             uid=state.uid,
             requeue_count=state.requeue_count,
             requeue_at=state.requeue_at,
@@ -114,13 +114,13 @@ class WorkloadLifecycle:
         )
         if reserved:
             where = State.EVICTED if state.evicted else State.ADMITTED
-            if where is State.ADMITTED and life.readiness in READY:
+            if where is State.ADMITTED and lifecycle.readiness in READY:
                 where = State.READY
         elif not state.active or state.deactivating:
             where = State.DEACTIVATED
         else:
             where = State.PENDING if state.requeue_at is None else State.REQUEUED
-        return replace(life, state=where)
+        return replace(lifecycle, state=where)
 
     def admission_fields(self) -> dict[str, Any]:
         """The fields of an `Admission` that record the lifecycle."""
@@ -220,7 +220,7 @@ class WorkloadLifecycle:
 
 
 def _changes(
-    life: WorkloadLifecycle,
+    lifecycle: WorkloadLifecycle,
     effect: Effect,
     rules: LifecycleRules,
     now: datetime,
@@ -235,14 +235,14 @@ def _changes(
                 "readiness_at": now if waits else None,
             }
         case Effect.SET_PODS_READY:
-            again = life.readiness == "WaitForRecovery"
+            again = lifecycle.readiness == "WaitForRecovery"
             return {"readiness": "Recovered" if again else "Started", "readiness_at": now}
         case Effect.START_RECOVERY:
             return {"readiness": "WaitForRecovery", "readiness_at": now}
         case Effect.COUNT_REQUEUE:
-            return {"requeue_count": life.requeue_count + 1}
+            return {"requeue_count": lifecycle.requeue_count + 1}
         case Effect.BACK_OFF:
-            return {"requeue_at": _later(life.requeue_at, requeue_at)}
+            return {"requeue_at": _later(lifecycle.requeue_at, requeue_at)}
         case Effect.MOVE_TO_BACK:
             return {"queued_at": now}
         case Effect.MOVE_BACK_IF_CONFIGURED:
@@ -250,7 +250,7 @@ def _changes(
         case Effect.RESET_POSITION:
             return {"queued_at": None}
         case Effect.STOP_CLOCKS:
-            return _stopped(life, now)
+            return _stopped(lifecycle, now)
         case Effect.END_BACKOFF:
             return {"requeue_at": None}
         case Effect.FORGET_REQUEUES:
@@ -261,12 +261,12 @@ def _changes(
             return {"deactivate": True}
 
 
-def _stopped(life: WorkloadLifecycle, now: datetime) -> dict[str, Any]:
-    executed = life.executed_seconds
-    if life.admitted_at is not None:
-        executed += max(0, int((now - life.admitted_at).total_seconds()))
+def _stopped(lifecycle: WorkloadLifecycle, now: datetime) -> dict[str, Any]:
+    executed = lifecycle.executed_seconds
+    if lifecycle.admitted_at is not None:
+        executed += max(0, int((now - lifecycle.admitted_at).total_seconds()))
     changes: dict[str, Any] = {"admitted_at": None, "executed_seconds": executed}
-    if life.readiness:
+    if lifecycle.readiness:
         changes |= {"readiness": "WaitForStart", "readiness_at": now}
     return changes
 

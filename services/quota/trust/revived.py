@@ -64,8 +64,8 @@ class RevivedEntries:
     def observe(self, message: Message, entry: Entry) -> None:
         """Note an entry that was just applied."""
         holds = isinstance(message, Admission) and message.state in HOLDING
-        lives = isinstance(message, WorkloadState) and message.phase != "gone"
-        if self._begins and (holds or lives) and entry.time <= self._now() - self._age:
+        exists = isinstance(message, WorkloadState) and message.phase != "gone"
+        if self._begins and (holds or exists) and entry.time <= self._now() - self._age:
             self._read[message.stream][entry.subject] = entry.sequence
         else:
             self.forget(message)

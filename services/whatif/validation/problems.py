@@ -154,9 +154,9 @@ def not_admitting(
             yield namespace, f"{title} would admit nothing: {problem}"
 
 
-def _inactive(course: Simulation, cluster: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def _inactive(simulation: Simulation, cluster: str) -> Iterator[tuple[str, tuple[str, str]]]:
     """Kind and name of each queue that admits nothing, and reason and message."""
-    cluster_queues, local_queues = course.engine.snapshot(cluster)
+    cluster_queues, local_queues = simulation.engine.snapshot(cluster)
     for kind, queues in ((kinds.CLUSTER_QUEUE, cluster_queues), (kinds.LOCAL_QUEUE, local_queues)):
         for queue in queues:
             if queue.inactive is not None:

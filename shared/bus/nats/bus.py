@@ -120,7 +120,7 @@ class NatsBus:
         self._single_server = False
         self._responders = Responders(self._connection)
         self._started = False
-        self._life = uuid4().hex[:12]
+        self._start_id = uuid4().hex[:12]
         self._count = 0
         self._purges = ended_work.Purges()
         self._looking: asyncio.Task[None] | None = None
@@ -216,7 +216,7 @@ class NatsBus:
             return failed(self._connection.outdated)
         self._count += 1
         identity = (
-            message_id or message.message_id or f"{self._instance}:{self._life}:{self._count}"
+            message_id or message.message_id or f"{self._instance}:{self._start_id}:{self._count}"
         )
         headers = wire.build(
             message,

@@ -74,14 +74,20 @@ class Dispatch(Message):
         """``sluice.dispatch.<spoke>.<namespace>.<name>``."""
         return subjects.join("dispatch", self.spoke, self.namespace, self.name)
 
-    def chosen(self, *, wish: dict[str, Any] | None, at: datetime) -> "Dispatch":
+    def chosen(self, *, requested_spec_change: dict[str, Any] | None, at: datetime) -> "Dispatch":
         """The order that starts the copy, because the spoke won.
 
         Only now a Kueue of its own gets the job.
         """
         spec = self.spec if self.job is None else self.job.get("spec")
         job = self.job if self.workload is not None else None
-        changes = {"state": "chosen", "job": job, "spec": spec, "wish": wish, "at": at}
+        changes = {
+            "state": "chosen",
+            "job": job,
+            "spec": spec,
+            "wish": requested_spec_change,
+            "at": at,
+        }
         return self.model_copy(update=changes)
 
     def withdrawn(self, *, job: dict[str, Any] | None, at: datetime) -> "Dispatch":

@@ -115,7 +115,7 @@ class ProcessContext:
 
     world: "World"
     name: str
-    life: int
+    start_number: int
     """Counts the starts of this process, from 1."""
 
     random: Random
@@ -125,7 +125,7 @@ class ProcessContext:
     @property
     def instance(self) -> str:
         """Instance name of this start, such as ``quota-2.3``."""
-        return f"{self.name}.{self.life}"
+        return f"{self.name}.{self.start_number}"
 
 
 Start = Callable[[ProcessContext], Coroutine[Any, Any, None]]
@@ -137,7 +137,7 @@ class Process:
 
     name: str
     start: Start
-    life: int = 0
+    start_number: int = 0
     group: Group | None = None
     """None while it is down."""
 
@@ -245,7 +245,7 @@ class World:
         process = self.processes[name]
         if process.group is None:
             return
-        self.note(f"crash {name}.{process.life}")
+        self.note(f"crash {name}.{process.start_number}")
         process.group.freeze()
         process.group = None
         if down_seconds is not None:
@@ -256,7 +256,7 @@ class World:
         process = self.processes[name]
         if process.group is None or process.group.parks:
             return
-        self.note(f"pause {name}.{process.life} for {seconds:.3f} s")
+        self.note(f"pause {name}.{process.start_number} for {seconds:.3f} s")
         process.group.pause()
         self.later(seconds, self._resume, process.group)
 
@@ -270,12 +270,12 @@ class World:
         process = self.processes[name]
         if process.group is not None or self.closing:
             return
-        process.life += 1
+        process.start_number += 1
         context = ProcessContext(
             world=self,
             name=name,
-            life=process.life,
-            random=Random(f"{self.seed}/{name}/{process.life}"),
+            start_number=process.start_number,
+            random=Random(f"{self.seed}/{name}/{process.start_number}"),
             now=lambda: self.now() + process.skew,
         )
         self.note(f"start {context.instance}")
@@ -286,7 +286,8 @@ class World:
             context=self.loop.context_of(process.group),
         )
         task.add_done_callback(
-            lambda task: self._on_end(process, context.life, task), context=self._outside.copy()
+            lambda task: self._on_end(process, context.start_number, task),
+            context=self._outside.copy(),
         )
 
     def current(self) -> Process | None:
@@ -446,15 +447,17 @@ class World:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _on_end(self, process: Process, life: int, task: "asyncio.Task[None]") -> None:
-        if self.closing or process.life != life or process.group is None:
+    def _on_end(self, process: Process, start_number: int, task: "asyncio.Task[None]") -> None:
+        if self.closing or process.start_number != start_number or process.group is None:
             return
         error = None if task.cancelled() else task.exception()
         reason = _told(error) if error else "it returned"
         self.note(
-            f"end {process.name}.{life}: {error!r}" if error else f"end {process.name}.{life}"
+            f"end {process.name}.{start_number}: {error!r}"
+            if error
+            else f"end {process.name}.{start_number}"
         )
-        self.failures.append(f"process {process.name}.{life} ended by itself: {reason}")
+        self.failures.append(f"process {process.name}.{start_number} ended by itself: {reason}")
         process.group.freeze()
         process.group = None
         self.later(self.between(self.faults.down_seconds), self.restart, process.name)

@@ -31,7 +31,7 @@ def ask(world: World, each: Submission, random: Random) -> ExpectedStart | None:
         if each.state.created_at - LOOK_BACK <= s.state.created_at < each.state.created_at
     ]
     return expected_start(
-        picture, (CLUSTER, f"team/{each.state.name}"), past=past, recent=recent, random=random
+        picture, (CLUSTER, f"team/{each.state.name}"), history=past, recent=recent, random=random
     )
 
 

@@ -190,7 +190,7 @@ def play(snapshot: Snapshot, asked: WorkloadState, recent: list[WorkloadState]) 
     told = forecast(
         snapshot,
         (CLUSTER, f"team/{asked.name}"),
-        past=history_of(asked, 300.0),
+        history=history_of(asked, 300.0),
         recent=recent,
         random=Random(1),
     )
@@ -247,7 +247,7 @@ def test_one_forecast_tells_the_start_of_each_workload_that_waits(
         CLUSTER,
         "main",
         idents,
-        past=history_of(running, 600.0),
+        history=history_of(running, 600.0),
         recent=[],
         random=Random(1),
         budget=ticking(seconds),

@@ -41,9 +41,9 @@ def test_process_that_is_killed_while_it_is_paused_stays_dead() -> None:
     lives: list[int] = []
 
     async def idle(context: ProcessContext) -> None:
-        lives.append(context.life)
+        lives.append(context.start_number)
         await asyncio.sleep(5)
-        lives.append(-context.life)
+        lives.append(-context.start_number)
         await asyncio.Event().wait()
 
     async def drive() -> None:

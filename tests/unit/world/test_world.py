@@ -124,14 +124,14 @@ def test_results_for_a_dead_process_are_dropped() -> None:
 def test_process_that_ends_by_itself_is_a_failure_and_restarts() -> None:
     async def broken(context: ProcessContext) -> None:
         await asyncio.sleep(1)
-        if context.life == 1:
+        if context.start_number == 1:
             raise ValueError("no such thing")
         await asyncio.Event().wait()
 
     with World(1) as world:
         process = world.process("broken", broken)
         world.run(lambda: asyncio.sleep(60))
-        assert process.life == 2
+        assert process.start_number == 2
         (failure,) = world.failures
         assert "broken.1 ended by itself" in failure
         assert "no such thing" in failure

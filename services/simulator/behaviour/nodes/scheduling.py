@@ -65,17 +65,17 @@ def feasible(
 def preferred(pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj]) -> list[Obj]:
     """Return the nodes that match the pod's preferences best, in the same order."""
     affinity = pod["spec"].get("affinity") or {}
-    wishes = (affinity.get("podAntiAffinity") or {}).get(PREFERRED_WHILE_SCHEDULING) or ()
-    if not wishes:
+    preferences = (affinity.get("podAntiAffinity") or {}).get(PREFERRED_WHILE_SCHEDULING) or ()
+    if not preferences:
         return list(nodes)
     by_name = {node["metadata"]["name"]: node for node in nodes}
     around = [(other, by_name[other["spec"]["nodeName"]]) for other in placed
               if other["spec"].get("nodeName") in by_name]  # fmt: skip
     costs = {
         name: sum(
-            int(wish.get("weight", 1))
-            for wish in wishes
-            if any(_in_same_domain(wish["podAffinityTerm"], pod, other, node, where)
+            int(preference.get("weight", 1))
+            for preference in preferences
+            if any(_in_same_domain(preference["podAffinityTerm"], pod, other, node, where)
                    for other, where in around)
         )
         for name, node in by_name.items()

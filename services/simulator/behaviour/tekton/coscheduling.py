@@ -193,7 +193,7 @@ def _stateful_set(run: Stored, assistant: _Assistant, owner: Obj, *, alone: bool
         "labelSelector": {"matchLabels": {COMPONENT_LABEL: ASSISTANT_COMPONENT}},
         "topologyKey": HOSTNAME,
     }
-    wish: dict[str, Any] = (
+    preference: dict[str, Any] = (
         {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
         if alone
         else {
@@ -210,7 +210,7 @@ def _stateful_set(run: Stored, assistant: _Assistant, owner: Obj, *, alone: bool
         "containers": [
             {"name": ASSISTANT_COMPONENT, "image": "nop", "args": ["tekton_run_indefinitely"]}
         ],
-        "affinity": {"podAntiAffinity": wish},
+        "affinity": {"podAntiAffinity": preference},
         "volumes": volumes,
     }
     return {

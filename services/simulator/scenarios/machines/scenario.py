@@ -296,9 +296,9 @@ class _MachineWorld:
                         f"{count} machines of {platform}, {MAXIMUM[platform]} allowed"
                     )
             limits = self.limits()
-            for host, seats in self._seats().items():
-                if seats > limits[host]:
-                    self.report_problem(f"{seats} TaskRuns on {host}, {limits[host]} allowed")
+            for host, slots in self._slots().items():
+                if slots > limits[host]:
+                    self.report_problem(f"{slots} TaskRuns on {host}, {limits[host]} allowed")
             for host, limit in limits.items():
                 if len(users := self.fleet.on(host)) > limit:
                     self.report_problem(f"{len(users)} users on {host}, {limit} allowed")
@@ -316,8 +316,8 @@ class _MachineWorld:
         }
         return {**static, **machines}
 
-    def _seats(self) -> Counter[str]:
-        return Counter(seat.host for state in self.records() for seat in state.seats)
+    def _slots(self) -> Counter[str]:
+        return Counter(slot.host for state in self.records() for slot in state.seats)
 
     def records(self) -> list[PlatformState]:
         """Return the latest record of each platform."""
@@ -355,12 +355,12 @@ class _MachineWorld:
     async def judge_end(self, uids: list[str]) -> None:
         """Check what is left at the end."""
         recorded = [machine.name for state in self.records() for machine in state.machines]
-        seated = [seat.name for state in self.records() for seat in state.seats]
+        slot_names = [slot.name for state in self.records() for slot in state.seats]
         alive = [vm.name for vm in self.cloud.alive(CLUSTER)]
         for what, left in (
             ("machines that run", alive),
             ("machines on record", recorded),
-            ("places on record", seated),
+            ("places on record", slot_names),
             ("users on hosts", [u for host in self.limits() for u in self._leftover_users(host)]),
             ("secrets", await self._secrets()),
             ("finalizers", await self._finalizers()),

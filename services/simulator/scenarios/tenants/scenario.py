@@ -218,7 +218,7 @@ def _judge(system: System, queues: Queues, work: RunningWork, verdict: Verdict) 
     }
     verdict.violated(tenants.priorities_given(message_logs, given))
     verdict.problems += [
-        f"{process.name} was started {process.life} times"
+        f"{process.name} was started {process.start_number} times"
         for process in system.world.processes.values()
-        if process.life > 1
+        if process.start_number > 1
     ]
