@@ -8,7 +8,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from services.ctl.cli.commands import CommandsOnDemand
-from shared.runtime.command import CommandError, Exit, surroundings_error
+from shared.runtime.command import CommandError, Exit, environment_error
 
 EPILOG: Final = (
     "Exit status: 0 done, 1 the answer is no (a check failed, a service ended by itself), "
@@ -59,7 +59,7 @@ def main() -> None:
     except CommandError as error:
         _refuse(error)
     except OSError as error:
-        known = surroundings_error(error)
+        known = environment_error(error)
         if known is None:
             raise
         _refuse(known)

@@ -31,7 +31,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import Beat, CopyState, HubStatus
+from shared.contracts.messages.spokes import CopyState, Heartbeat, HubStatus
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integrations
@@ -179,7 +179,7 @@ class Store:
         if state.cluster == self._cluster and self.other_checks.observe_workload(state):
             self.mark_dirty(state.ref)
 
-    def observe_heartbeat(self, beat: Beat, sequence: int) -> None:
+    def observe_heartbeat(self, beat: Heartbeat, sequence: int) -> None:
         """Record a heartbeat of a spoke."""
         before = self._health_of(beat.spoke)
         self.health.observe_heartbeat(beat, sequence)

@@ -44,9 +44,9 @@ from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.spokes import (
-    Beat,
     CheckCondition,
     CopyState,
+    Heartbeat,
     HubStatus,
     PairState,
     SpokeState,
@@ -201,7 +201,7 @@ class Term:
                 HubStatus: self._on_hub_status,
             },
             Stream.SPOKES: {
-                Beat: lambda beat, entry: store.observe_heartbeat(beat, entry.sequence),
+                Heartbeat: lambda beat, entry: store.observe_heartbeat(beat, entry.sequence),
                 SpokeState: lambda status, _: observe_status(status),
                 CheckCondition: lambda status, _: observe_status(status),
                 PairState: lambda pair, _: observe_status(pair),
@@ -404,11 +404,11 @@ class Term:
         beat = health.last_heartbeat(spoke)
         try:
             subject = subjects.join("beat", spoke, None, None)
-            latest = await self._bus.latest(Beat.stream, subject, current=True)
+            latest = await self._bus.latest(Heartbeat.stream, subject, current=True)
         except UnavailableError as error:
             log.warning("cannot ask for the last beat", spoke=spoke, error=str(error))
             return False
-        if latest is not None and (newest := read(latest, Beat)) is not None:
+        if latest is not None and (newest := read(latest, Heartbeat)) is not None:
             self._store.observe_heartbeat(newest, latest.sequence)
         unchanged = health.last_heartbeat(spoke) == beat
         return unchanged and health.liveness(spoke) is Liveness.LOST

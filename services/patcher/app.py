@@ -33,7 +33,7 @@ from services.patcher.jobs.stops import StopController
 from services.patcher.machines.seal_key import SealKeyStore
 from services.patcher.machines.secrets import MachineSecrets
 from services.patcher.multikueue.copies import CopyReconciler
-from services.patcher.multikueue.heartbeat import Heartbeat
+from services.patcher.multikueue.heartbeat import HeartbeatSender
 from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.multikueue.orders import OrderCheck
 from services.patcher.multikueue.placement import Placement
@@ -151,9 +151,9 @@ def _seal_keys(parts: _Dependencies, entropy: Entropy) -> SealKeyStore:
     )
 
 
-def _heartbeat(parts: _Dependencies) -> Heartbeat:
+def _heartbeat(parts: _Dependencies) -> HeartbeatSender:
     settings = parts.settings
-    return Heartbeat(
+    return HeartbeatSender(
         kube=parts.kube,
         bus=parts.bus,
         cluster=settings.cluster,
@@ -164,7 +164,7 @@ def _heartbeat(parts: _Dependencies) -> Heartbeat:
     )
 
 
-def _copies(parts: _Dependencies, heartbeat: Heartbeat) -> CopyReconciler:
+def _copies(parts: _Dependencies, heartbeat: HeartbeatSender) -> CopyReconciler:
     return CopyReconciler(
         kube=parts.kube,
         bus=parts.bus,

@@ -453,7 +453,7 @@ class Decider:
     def _due_reasons(self, now: datetime, *, everybody: bool) -> Iterator[Admission]:
         """The wait reasons that are due. Not `everybody`: only of workloads that lost their quota."""
         for ref, wait in self._reasons.due_reasons(now, None if everybody else self._holds_quota):
-            if outbound.says_less(wait, self._admissions.get(ref)):
+            if outbound.is_less_specific(wait, self._admissions.get(ref)):
                 continue
             if admission := self._complete(ref, outbound.decision_fields(wait, now)):
                 yield admission

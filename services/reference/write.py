@@ -50,9 +50,9 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import DeadLetter, Outcome
 from shared.contracts.messages.queues import CohortShare, HistoryStart, QueueStatus
 from shared.contracts.messages.spokes import (
-    Beat,
     CheckCondition,
     CopyState,
+    Heartbeat,
     HubStatus,
     PairState,
     SpokeState,
@@ -189,7 +189,7 @@ def _pages_of_actors() -> tuple[Page, ...]:
                 (Stream.QUEUES, (subject_filter("queue", "hub"), subject_filter("cohort", "hub"))),
             ),
             works=_patcher_works(),
-            publishes=(Outcome, SealKey, CopyState, Beat, DeadLetter),
+            publishes=(Outcome, SealKey, CopyState, Heartbeat, DeadLetter),
         ),
     )
 

@@ -13,7 +13,7 @@ from services.simulator.app import Simulator
 from services.simulator.http.server import HOST
 from services.simulator.journal import JournalError
 from services.simulator.manifests import ManifestError, apply_all, read_folder
-from shared.runtime.command import print_line, surroundings_error
+from shared.runtime.command import environment_error, print_line
 from shared.runtime.loop import run
 
 PORT_MAX: Final = 65_535
@@ -107,7 +107,7 @@ def main() -> None:
             sys.exit(f"simulator: {error}")
         except OSError as error:
             at = f"{arguments.host}:{arguments.port}"
-            problem = surroundings_error(error, at) or error
+            problem = environment_error(error, at) or error
             sys.exit(
                 "\n  ".join(filter(None, (f"simulator: {problem}", getattr(problem, "hint", ""))))
             )

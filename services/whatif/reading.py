@@ -22,7 +22,7 @@ from shared.bus.stream_reader import StreamReader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import Stream, message_sort, observed_filter
-from shared.runtime.command import CommandError, surroundings_error, unreadable, unwritable
+from shared.runtime.command import CommandError, environment_error, unreadable, unwritable
 
 HISTORY_SPAN: Final = timedelta(hours=24)
 """How far back run times are read if nothing else is asked for."""
@@ -165,7 +165,7 @@ def save(loaded: LoadedState, file: Path) -> None:
             for subject, body in loaded.messages:
                 out.write(json.dumps({"subject": subject, "body": body}) + "\n")
     except OSError as error:
-        problem = surroundings_error(error, str(file))
+        problem = environment_error(error, str(file))
         raise problem or CommandError(str(file), unwritable(error)) from error
 
 

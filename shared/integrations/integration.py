@@ -273,8 +273,8 @@ class Integration:
         success = self.succeeded(obj)
         if success is None:
             return None
-        message = self._views.seldom("message", obj)
-        at = self._views.seldom("at", obj)
+        message = self._views.evaluate_on_demand("message", obj)
+        at = self._views.evaluate_on_demand("at", obj)
         condition = decisive(obj)
         if message is None:
             message = message_of(condition) or reason_of(condition)
@@ -315,7 +315,7 @@ class Integration:
 
     def priority_class(self, obj: Object) -> str:
         """The PriorityClass that the object names outside of its templates; empty if it names none."""
-        return str(self._views.seldom("priorityClass", obj) or "")
+        return str(self._views.evaluate_on_demand("priorityClass", obj) or "")
 
     def refusals(self, obj: Object) -> list[str]:
         """Why the object is refused: field, value and what to do. Empty if it may wait and run."""

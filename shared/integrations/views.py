@@ -148,7 +148,7 @@ class Views:
             _REMEMBERED.put(self, obj, version, view)
         return view
 
-    def seldom(self, name: str, obj: Object) -> Any:
+    def evaluate_on_demand(self, name: str, obj: Object) -> Any:
         """The result of an expression that is rarely needed; None if it is not given or fails."""
         slot = self._single.get(name)
         if slot is None:

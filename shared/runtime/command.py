@@ -74,7 +74,7 @@ def unwritable(error: OSError) -> str:
     return f"cannot be written: {(error.strerror or type(error).__name__).lower()}"
 
 
-_SURROUNDINGS: Final = {
+_ENVIRONMENT: Final = {
     errno.ENOSPC: "make room on the disk, or name a file on another one",
     errno.EDQUOT: "make room: the quota of this disk is used up",
     errno.EROFS: "name a place that can be written",
@@ -88,12 +88,12 @@ _SURROUNDINGS: Final = {
 """Errors of the machine that a user can mend, and how."""
 
 
-def surroundings_error(error: OSError, what: str = "") -> CommandError | None:
+def environment_error(error: OSError, what: str = "") -> CommandError | None:
     """What to say if something around the program is wrong, and not the program; None: it may be.
 
     `what` is the file or address, if the error does not name it.
     """
-    hint = _SURROUNDINGS.get(error.errno or 0)
+    hint = _ENVIRONMENT.get(error.errno or 0)
     if hint is None:
         return None
     named = what or str(error.filename or "") or "the output"

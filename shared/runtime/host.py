@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from shared.bus.port import NewerFormatError
-from shared.runtime.command import surroundings_error
+from shared.runtime.command import environment_error
 from shared.runtime.health import HealthServer
 from shared.runtime.loop import run
 from shared.runtime.service import Hosted, HostedApart, Program, Readiness
@@ -110,7 +110,7 @@ def _report(service: str, error: BaseException | None) -> None:
     cause = error
     while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
         [cause] = cause.exceptions
-    known = surroundings_error(cause) if isinstance(cause, OSError) else None
+    known = environment_error(cause) if isinstance(cause, OSError) else None
     if known is None:
         log.error("the service ended by itself", service=service, error=repr(error), exc_info=error)
         return

@@ -30,9 +30,9 @@ from shared.contracts.messages.queues import (
     ResourceUsage,
 )
 from shared.contracts.messages.spokes import (
-    Beat,
     CheckCondition,
     CopyState,
+    Heartbeat,
     HubStatus,
     PairState,
     SpokeCounts,
@@ -84,7 +84,7 @@ EXAMPLES: dict[str, Message] = {
         spoke="west", cluster="hub", namespace="team-a", name="job-train-3f2a1", uid="u-1",
         state="withdrawn", number=1767268800000, attempt=41, started=True, at=NOON,
     ),
-    "beat": Beat(spoke="west", instance="patcher-west", number=3, at=NOON),
+    "beat": Heartbeat(spoke="west", instance="patcher-west", number=3, at=NOON),
     "copy": CopyState(
         spoke="west", cluster="hub", namespace="team-a", name="job-train-3f2a1", uid="u-1",
         number=1767268800000, state="taken", message="Job team-a/train is there already", at=NOON,

@@ -30,7 +30,7 @@ from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.hosts import HostState, PlatformOffer, PlatformState
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.spokes import Beat, CopyState, HubStatus
+from shared.contracts.messages.spokes import CopyState, Heartbeat, HubStatus
 from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.builders import admission, observed_object, workload
 from tests.fuzz import objects
@@ -118,7 +118,7 @@ def _dispatcher_message(data: bytes, kind: type[Message]) -> None:
         Dispatch: lambda one, entry: store.observe_order(one, entry.sequence),
         CopyState: lambda one, entry: store.observe_report(one, entry.sequence),
         HubStatus: lambda one, entry: store.record_hub_status(one, entry.sequence),
-        Beat: lambda one, entry: store.observe_heartbeat(one, entry.sequence),
+        Heartbeat: lambda one, entry: store.observe_heartbeat(one, entry.sequence),
     }
     dispatch(addressed(kind, data), handlers)
     dispatcher.plan()
@@ -227,7 +227,7 @@ def _trace(data: bytes, kind: type[Message]) -> object:
 
 _TYPES: Final[Mapping[str, type[Message]]] = {
     "workload": WorkloadState, "admission": Admission, "check": CheckState, "outcome": Outcome,
-    "dispatch": Dispatch, "copy": CopyState, "home": HubStatus, "beat": Beat, "host": HostState,
+    "dispatch": Dispatch, "copy": CopyState, "home": HubStatus, "beat": Heartbeat, "host": HostState,
     "platform": PlatformState, "platform-offer": PlatformOffer,
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from services.ctl.main import app
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
 from shared.bus.admin.apply import apply_at
-from shared.bus.admin.patience import Patience
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.admin.permissions import durables_of
 from shared.bus.admin.snapshots import backup, restore
 from shared.bus.embedded import EmbeddedServer
@@ -159,7 +159,9 @@ async def test_user_that_declares_streams_may_back_up_and_restore(tmp_path: Path
                 await apply_at(server.url, access=access)
             async with open_stream_reader(server.url, access=access) as look:
                 do = backup if turn == "save" else restore
-                done = [saved.stream async for saved in do(look, tmp_path / "backup", Patience())]
+                done = [
+                    saved.stream async for saved in do(look, tmp_path / "backup", ElectionRetry())
+                ]
             assert {"ADMISSIONS", "ADMISSIONS_NOW"} <= set(done)
             assert "Violation" not in server.log
         finally:
@@ -182,7 +184,9 @@ async def test_stream_that_the_server_cannot_read_just_now_is_asked_for_again(
 
         state.write_bytes(b"spoiled")
         async with open_stream_reader(server.url) as look:
-            saved = {one.stream async for one in backup(look, tmp_path / "backup", Patience(mend))}
+            saved = {
+                one.stream async for one in backup(look, tmp_path / "backup", ElectionRetry(mend))
+            }
         assert {"WORKLOADS_NOW", "WORKLOADS"} <= saved
         assert [text.partition(" 500 ")[0] for text in told] == ["snapshot of WORKLOADS_NOW:"]
     finally:

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.main import app
 from shared.bus.admin.apply import apply
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.admin.migration import Step, migrate, plan
-from shared.bus.admin.patience import Patience
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import call
@@ -126,7 +126,7 @@ async def test_server_that_does_not_answer_for_a_while_is_asked_again() -> None:
             server.signal(signal.SIGCONT)
 
         server.signal(signal.SIGSTOP)
-        assert actions(await plan(look.nc, look.nc, patience=Patience(wake))) == {"moved"}
+        assert actions(await plan(look.nc, look.nc, retry=ElectionRetry(wake))) == {"moved"}
         assert "asking again" in told[0]
 
 

@@ -18,7 +18,7 @@ from services.simulator.app import Simulator
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube.kinds import CLUSTER_PROFILE, MULTIKUEUE_CLUSTER
 from shared.contracts.kube.names import EXEC_EXTENSION, SPOKE_QUOTA
-from shared.contracts.messages.spokes import Beat, PairState
+from shared.contracts.messages.spokes import Heartbeat, PairState
 from shared.settings.cluster_profiles import AccessProvider
 from shared.testing.builders import observed
 from shared.testing.nats_server import nats_server
@@ -74,7 +74,7 @@ class Hub:
     async def beats(self) -> str | None:
         """Who is heard of west; each process names itself anew."""
         entry = await self.bus.latest("SPOKES", BEAT)
-        return None if entry is None else Beat.decode(entry.data).instance
+        return None if entry is None else Heartbeat.decode(entry.data).instance
 
     def pids(self) -> set[int | None]:
         return {self.supervisor.pid(name) for name in self.supervisor.names}
@@ -225,7 +225,7 @@ async def test_secret_annotation_names_the_admitter_of_a_spoke(tmp_path: Path) -
 
             async def quota() -> str | None:
                 entry = await at.bus.latest("SPOKES", BEAT)
-                return None if entry is None else entry.read(Beat).quota
+                return None if entry is None else entry.read(Heartbeat).quota
 
             async def is_kueues() -> bool:
                 return await quota() == "kueue"
@@ -262,9 +262,9 @@ async def test_pair_reports_a_lost_api_server(tmp_path: Path) -> None:
         at.write(simulator.kubeconfig())
         await at.name(SECRET)
 
-        async def last() -> Beat | None:
+        async def last() -> Heartbeat | None:
             entry = await at.bus.latest("SPOKES", BEAT)
-            return None if entry is None else entry.read(Beat)
+            return None if entry is None else entry.read(Heartbeat)
 
         async def reached() -> bool:
             beat = await last()

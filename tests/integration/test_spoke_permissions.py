@@ -15,7 +15,7 @@ from shared.bus.port import CaughtUp, Entry
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.spokes import Beat
+from shared.contracts.messages.spokes import Heartbeat
 from shared.testing.waiting import PATIENCE_SECONDS
 from tests.clock import now
 from tests.integration.spoke_bus import (
@@ -58,7 +58,7 @@ async def test_spoke_can_do_its_work(ground: tuple[Servers, str]) -> None:
         assert await got.get() == "sluice.dispatch.east.a.w"
         latest = await east.latest("DISPATCHES", "sluice.dispatch.east.a.w")
         assert latest is not None, "it asks the log before it starts a copy"
-        await east.publish(Beat(spoke="east", instance="patcher-east", number=1, at=NOON))
+        await east.publish(Heartbeat(spoke="east", instance="patcher-east", number=1, at=NOON))
         await east.publish(Synced(cluster="east", epoch="1", kinds=[], at=NOON), expect_subject=0)
         lease = await east.lease("watcher-east")
         assert lease.held
@@ -184,7 +184,7 @@ async def test_spoke_receives_no_message_for_other_spokes(ground: tuple[Servers,
         said: tuple[Message, ...] = (order("west"), order("east"))
         for message in said:
             await hub.publish(message)
-        await west.publish(Beat(spoke="west", instance="patcher-west", number=1, at=NOON))
+        await west.publish(Heartbeat(spoke="west", instance="patcher-west", number=1, at=NOON))
         assert await west.latest("DISPATCHES", "sluice.dispatch.west.a.w") is not None
         await client.flush()
         await asyncio.sleep(0.5)

@@ -84,8 +84,8 @@ class Alerts:
         """Nobody asks any more."""
         self._known, self._silent_since = None, None
 
-    async def ringing(self) -> AlertList:
-        """What rings. Incomplete: nothing is known yet, ask again."""
+    async def firing(self) -> AlertList:
+        """The alerts that fire. Incomplete: nothing is known yet, ask again."""
         if self._looking is None and (
             self._known is None or monotonic() - self._at >= self.fresh_seconds
         ):

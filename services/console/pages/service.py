@@ -101,7 +101,7 @@ class PageService:
     async def alerts(self, user: User) -> AlertList:
         """What rings, for who may see the ClusterQueues."""
         await self._queries.authorizer.require_list(user, kinds.CLUSTER_QUEUE.plural)
-        return await self.alerts_known.ringing()
+        return await self.alerts_known.firing()
 
     async def quota(self, user: User) -> str:
         """Where the quota of ClusterQueues and cohorts is, as JSON."""

@@ -12,8 +12,8 @@ from services.ctl.connect.progress import tell
 from services.ctl.connect.reader import access_for, open_reader, unreachable
 from shared.bus.admin.apply import Change
 from shared.bus.admin.commit import commit, plan_commit
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.admin.migration import migrate, plan
-from shared.bus.admin.patience import Patience
 from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
 from shared.bus.port import BusError
 from shared.bus.stream_reader import SilentError, StreamReader, open_stream_reader
@@ -45,12 +45,12 @@ async def migrate_from(source: str, *, url: str | None, directory: Path, yes: bo
             raise CommandError(f"--from {source}", "is the server to which it would be moved")
         try:
             if not yes:
-                for step in await plan(old.nc, new.nc, patience=Patience(tell)):
+                for step in await plan(old.nc, new.nc, retry=ElectionRetry(tell)):
                     print(step)
                     refused |= step.action == "refused"
             else:
                 with tempfile.TemporaryDirectory(prefix="sluice-migrate-") as folder:
-                    moving = migrate(old.nc, new.nc, Path(folder), patience=Patience(tell))
+                    moving = migrate(old.nc, new.nc, Path(folder), retry=ElectionRetry(tell))
                     async for step in moving:
                         print(step)
                         refused |= step.action == "refused"
@@ -69,9 +69,9 @@ async def commit_format(*, url: str | None, directory: Path, yes: bool) -> None:
     async with open_reader(url, directory) as reader:
         try:
             if yes:
-                done = [one async for one in commit(reader.nc, patience=Patience(tell))]
+                done = [one async for one in commit(reader.nc, retry=ElectionRetry(tell))]
             else:
-                done = await plan_commit(reader.nc, patience=Patience(tell))
+                done = await plan_commit(reader.nc, retry=ElectionRetry(tell))
         except BusError as error:
             raise CommandError("NATS", str(error), status=Exit.UNREACHABLE) from error
     for one in done:
@@ -91,7 +91,7 @@ async def _source(url: str) -> AsyncIterator[StreamReader]:
 
 
 async def _each(
-    do: Callable[[StreamReader, Path, Patience], AsyncIterator[Saved]],
+    do: Callable[[StreamReader, Path, ElectionRetry], AsyncIterator[Saved]],
     folder: Path,
     hint: str,
     url: str | None,
@@ -99,7 +99,7 @@ async def _each(
 ) -> None:
     async with open_reader(url, directory) as reader:
         try:
-            async for saved in do(reader, folder, Patience(tell)):
+            async for saved in do(reader, folder, ElectionRetry(tell)):
                 print(saved)
         except BackupError as error:
             raise CommandError(str(folder), str(error), hint=hint, status=Exit.FAILED) from error

@@ -10,7 +10,7 @@ from typing import Final
 from services.ctl.connect.progress import tell
 from services.ctl.connect.reader import access_for, nats_url_of, unreachable
 from shared.bus.admin.apply import Report, apply_at
-from shared.bus.admin.patience import Patience
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.admin.permissions import reads_of
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, BusError, NewerFormatError
@@ -78,7 +78,7 @@ async def apply_bus(
             replicas=replicas,
             cluster=cluster,
             access=access,
-            patience=Patience(tell),
+            retry=ElectionRetry(tell),
         )
     except BusError as error:
         raise unreachable(url, error) from error

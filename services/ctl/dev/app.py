@@ -40,7 +40,7 @@ from shared.integrations import opted_documents
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import KubeError
-from shared.runtime.command import CommandError, Exit, surroundings_error
+from shared.runtime.command import CommandError, Exit, environment_error
 from shared.settings.access import OPEN, Access
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import read_configuration
@@ -161,7 +161,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
     except OSError as error:
         hint = "choose another folder with --directory"
         refusal = CommandError(str(directory), (error.strerror or str(error)).lower(), hint=hint)
-        raise surroundings_error(error, str(directory)) or refusal from error
+        raise environment_error(error, str(directory)) or refusal from error
     with _exclusive(directory):
         starter = _Starter(options, directory, say)
         has_failed = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from shared.contracts.messages.spokes import SCHEMA, Beat
+from shared.contracts.messages.spokes import SCHEMA, Heartbeat
 from shared.contracts.refs import WorkloadRef
 
 LATENCY_WEIGHT: Final = 0.2
@@ -34,7 +34,7 @@ class Liveness(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class _Heartbeat:
-    message: Beat
+    message: Heartbeat
     received_at: float
     sequence: int
     shown_since: int
@@ -65,7 +65,7 @@ class SpokeHealth:
         self._latency: dict[str, float] = {}
         self._failures: dict[str, list[float]] = {}
 
-    def observe_heartbeat(self, beat: Beat, sequence: int) -> None:
+    def observe_heartbeat(self, beat: Heartbeat, sequence: int) -> None:
         """Record a heartbeat; the same one may be read twice."""
         known = self._heartbeats.get(beat.spoke)
         if known is not None and known.sequence >= sequence:
@@ -94,7 +94,7 @@ class SpokeHealth:
         is_new = uid is None or self._recalled.get(name) != uid
         return is_new, 0 if known is None else known.shown_since, name
 
-    def last_heartbeat(self, spoke: str) -> Beat | None:
+    def last_heartbeat(self, spoke: str) -> Heartbeat | None:
         """The last heartbeat of a spoke; None if it never sent one."""
         known = self._heartbeats.get(spoke)
         return None if known is None else known.message

@@ -132,7 +132,7 @@ def _counts_of(workload: Body | None) -> dict[str, int]:
     return {str(one.get("name")): int(one.get("count") or 0) for one in pod_sets}
 
 
-def room_of(group: Group, workload: Body) -> dict[str, int]:
+def releasable_counts(group: Group, workload: Body) -> dict[str, int]:
     """Return how many objects of each pod set may still be let go."""
     released = group.released()
     return {name: count - released.get(name, 0) for name, count in _counts_of(workload).items()}

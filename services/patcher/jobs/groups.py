@@ -14,7 +14,12 @@ from services.patcher.cluster.errors import is_transient_refusal
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.gated import mark_exceeding, mark_target
-from services.patcher.jobs.group_cleanup import GroupCleanup, by_age, room_of, templates_of
+from services.patcher.jobs.group_cleanup import (
+    GroupCleanup,
+    by_age,
+    releasable_counts,
+    templates_of,
+)
 from services.patcher.jobs.stop_marks import (
     Check,
     check_not_stopped,
@@ -102,7 +107,7 @@ class GroupController:
             raise LaterError(text, delay_seconds=self.not_seen_seconds)
         return group
 
-    def tend(self, state: WorkloadState) -> None:
+    def enqueue_cleanup(self, state: WorkloadState) -> None:
         """Look whether finalizers of the group's objects are to go, or objects too many."""
         if state.owner is not None and state.owner.is_group:
             self.cleanup.enqueue(state.owner.as_kind(), state.namespace, state.owner.name)
@@ -123,7 +128,10 @@ class GroupController:
         by_role = {info.name: info for info in infos}
         templates = templates_of(workload)
         granted = self._granted(admission)
-        room, larger = room_of(group, workload), too_large(group, templates, granted)
+        releasable, larger = (
+            releasable_counts(group, workload),
+            too_large(group, templates, granted),
+        )
         targets: list[tuple[Member, PodSetInfo]] = []
         kept: list[tuple[Member, str]] = []
         for member in sorted((group.members[name] for name in group.waiting), key=by_age):
@@ -132,8 +140,8 @@ class GroupController:
                 continue
             if more := larger.get((member.role, member.asks)):
                 kept.append((member, more))
-            elif room.get(member.role, 0) > 0:
-                room[member.role] -= 1
+            elif releasable.get(member.role, 0) > 0:
+                releasable[member.role] -= 1
                 targets.append((member, info))
         await self._keep_gated(group, workload, kept, check)
         if not targets:

@@ -18,7 +18,7 @@ from shared.bus.port import Bus, BusError
 from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.kinds import INTEGRATION, NAMESPACE, Kind
 from shared.contracts.kube.names import ORIGIN
-from shared.contracts.messages.spokes import Beat, lease_seconds_of
+from shared.contracts.messages.spokes import Heartbeat, lease_seconds_of
 from shared.integrations import Integrations
 from shared.kube.port import Kube, KubeError, NotFoundError, RefusedError, ThrottledError
 
@@ -37,7 +37,7 @@ FAILED_PROBES_MAX: Final = 2
 """Probes without an answer, in a row, after which the API server counts as unreachable."""
 
 
-class Heartbeat:
+class HeartbeatSender:
     """Sends heartbeats for one patcher, and knows how long leases are still valid."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Heartbeat:
 
     async def _send(self, number: int) -> None:
         sent_at = asyncio.get_running_loop().time()
-        beat = Beat(
+        beat = Heartbeat(
             spoke=self._cluster,
             instance=self._bus.instance,
             number=number,

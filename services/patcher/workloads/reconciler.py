@@ -90,7 +90,7 @@ class WorkloadReconciler:
                 raise NeverError(str(error)) from error
             finally:
                 if state is not None:
-                    self.jobs.groups.tend(state)
+                    self.jobs.groups.enqueue_cleanup(state)
 
     async def write_reason(self, namespace: str, name: str) -> None:
         """Write why a workload waits, if it still does. Raises `KubeError`."""

@@ -188,7 +188,7 @@ def rechecked_fields(last: Admission | None, decision: Recheck) -> Fields | None
     return admission_fields(last) | {"checks": list(decision.checks)}
 
 
-def says_less(wait: Wait, last: Admission | None) -> bool:
+def is_less_specific(wait: Wait, last: Admission | None) -> bool:
     """Whether `wait` only says that a workload is not evaluated yet, which was evaluated before.
 
     An engine that was built anew after a restart does not know that any more.

@@ -14,7 +14,7 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from shared.bus.admin.patience import Patience
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.admin.permissions import durables_of
 from shared.bus.nats.jetstream_api import ApiError, Json
 from shared.bus.nats.stream_drift import drift, stream_info
@@ -78,7 +78,7 @@ async def apply(
     catalogue: Catalogue | None = None,
     replicas: int | None = None,
     cluster: str | None = None,
-    patience: Patience | None = None,
+    retry: ElectionRetry | None = None,
 ) -> Report:
     """Create missing streams, update changed ones, report changes that are not possible.
 
@@ -91,10 +91,10 @@ async def apply(
     A stream that is made is committed to the same format as the others. It changes nothing where one of
     them is committed to a newer one than ours.
     """
-    patience = patience or Patience()
+    retry = retry or ElectionRetry()
     made = int(datetime.now(UTC).timestamp() * 1000)
     wanted = (catalogue or load()).configs(replicas=replicas or 1)
-    there = {name: await patience.ask(partial(stream_info, nc, name)) for name in wanted}
+    there = {name: await retry.ask(partial(stream_info, nc, name)) for name in wanted}
     configs = {name: found["config"] for name, found in there.items() if found is not None}
     for name, config in configs.items():
         if newer := newer_format(config):
@@ -106,7 +106,7 @@ async def apply(
             nc,
             name,
             _marked(config, made, committed),
-            patience,
+            retry,
             found=there[name],
             rebuild=name in rebuild,
             replicas=replicas,
@@ -115,7 +115,7 @@ async def apply(
     ]
     if cluster is not None and all(change.action != "refused" for change in changes):
         changes += [
-            await _apply_durable(nc, view, durable_config(name, filters), patience)
+            await _apply_durable(nc, view, durable_config(name, filters), retry)
             for name, (view, filters) in durables_of(cluster).items()
         ]
     return Report(changes=tuple(changes))
@@ -128,7 +128,7 @@ async def apply_at(
     replicas: int | None = None,
     cluster: str | None = None,
     access: Access = OPEN,
-    patience: Patience | None = None,
+    retry: ElectionRetry | None = None,
 ) -> Report:
     """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` without an answer."""
     causes: list[Exception] = []
@@ -147,9 +147,7 @@ async def apply_at(
     except (OSError, NatsError, ValueError) as error:
         raise UnavailableError(f"cannot connect: {_said([*causes, error][0])}") from error
     try:
-        return await apply(
-            nc, rebuild=rebuild, replicas=replicas, cluster=cluster, patience=patience
-        )
+        return await apply(nc, rebuild=rebuild, replicas=replicas, cluster=cluster, retry=retry)
     finally:
         await nc.close()
 
@@ -168,7 +166,7 @@ async def _apply_one(
     nc: Client,
     name: str,
     config: Json,
-    patience: Patience,
+    retry: ElectionRetry,
     *,
     found: Json | None,
     rebuild: bool,
@@ -181,20 +179,20 @@ async def _apply_one(
             if (
                 name.endswith(VIEW_SUFFIX)
                 and not rebuild
-                and await _log_has_messages(nc, name, patience)
+                and await _log_has_messages(nc, name, retry)
             ):
                 detail = f"the view is gone; `--rebuild {name}` makes it anew from the log"
                 return Change(stream=name, action="refused", detail=detail)
-            await patience.call(nc, f"STREAM.CREATE.{name}", config)
+            await retry.call(nc, f"STREAM.CREATE.{name}", config)
             return Change(stream=name, action="rebuilt" if rebuild else "created")
         if rebuild:
             if not name.endswith(VIEW_SUFFIX):
                 return Change(stream=name, action="refused", detail="only views can be rebuilt")
-            await patience.delete(nc, name)
+            await retry.delete(nc, name)
             # It grows also where the clock was set back meanwhile.
             epoch = max(epoch_of(config), epoch_of(found["config"]) + 1)
             metadata = config["metadata"] | {EPOCH: str(epoch)}
-            await patience.call(nc, f"STREAM.CREATE.{name}", config | {"metadata": metadata})
+            await retry.call(nc, f"STREAM.CREATE.{name}", config | {"metadata": metadata})
             return Change(stream=name, action="rebuilt")
         differences = drift(declared, found["config"], replicas=replicas)
         if not differences:
@@ -203,20 +201,20 @@ async def _apply_one(
         merged = found["config"] | declared
         if replicas is None:
             merged["num_replicas"] = found["config"]["num_replicas"]
-        await patience.call(nc, f"STREAM.UPDATE.{name}", merged)
+        await retry.call(nc, f"STREAM.UPDATE.{name}", merged)
         return Change(stream=name, action="updated", detail=differences)
     except ApiError as error:
         return Change(stream=name, action="refused", detail=str(error))
 
 
-async def _apply_durable(nc: Client, view: str, config: Json, patience: Patience) -> Change:
+async def _apply_durable(nc: Client, view: str, config: Json, retry: ElectionRetry) -> Change:
     """A durable of which nobody has heard begins with all that its view has."""
     stream = f"{view}/{config['name']}"
     try:
-        found = await patience.ask(partial(found_durable, nc, view, config["name"]))
+        found = await retry.ask(partial(found_durable, nc, view, config["name"]))
         if not differs(config, found):
             return Change(stream=stream, action="unchanged")
-        await patience.ask(partial(make_durable, nc, view, config))
+        await retry.ask(partial(make_durable, nc, view, config))
     except (ApiError, DeniedError) as error:
         return Change(stream=stream, action="refused", detail=str(error))
     return Change(stream=stream, action="created" if found is None else "updated")
@@ -230,6 +228,6 @@ def _marked(config: Json, epoch: int, committed: int) -> Json:
     return config | {"metadata": metadata}
 
 
-async def _log_has_messages(nc: Client, view: str, patience: Patience) -> bool:
-    log = await patience.ask(partial(stream_info, nc, view.removesuffix(VIEW_SUFFIX)))
+async def _log_has_messages(nc: Client, view: str, retry: ElectionRetry) -> bool:
+    log = await retry.ask(partial(stream_info, nc, view.removesuffix(VIEW_SUFFIX)))
     return log is not None and log["state"]["messages"] > 0

@@ -11,7 +11,7 @@ from typing import Any
 from nats.aio.client import Client
 
 from shared.bus.admin.apply import Change
-from shared.bus.admin.patience import Patience
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.nats.stream_drift import stream_info
 from shared.bus.port import NewerFormatError
 from shared.bus.streams import committed_of, is_log_or_view, load, newer_format
@@ -22,27 +22,27 @@ Json = dict[str, Any]
 
 
 async def plan_commit(
-    nc: Client, *, to: int = FORMAT, patience: Patience | None = None
+    nc: Client, *, to: int = FORMAT, retry: ElectionRetry | None = None
 ) -> list[Change]:
     """What `commit` would do. Changes nothing. Raises a `BusError` where the server does not answer."""
-    patience = patience or Patience()
-    return [await _planned(nc, name, to, patience) for name in _names()]
+    retry = retry or ElectionRetry()
+    return [await _planned(nc, name, to, retry) for name in _names()]
 
 
 async def commit(
-    nc: Client, *, to: int = FORMAT, patience: Patience | None = None
+    nc: Client, *, to: int = FORMAT, retry: ElectionRetry | None = None
 ) -> AsyncIterator[Change]:
     """Write the format `to` into the metadata of each log and view; yield each when it is done.
 
     It writes nothing if the plan refuses one of them: it is not there, or a newer release has committed it.
     May be repeated, also after it was interrupted. Raises a `BusError` where the server does not answer.
     """
-    patience = patience or Patience()
-    planned = await plan_commit(nc, to=to, patience=patience)
+    retry = retry or ElectionRetry()
+    planned = await plan_commit(nc, to=to, retry=retry)
     refused = any(one.action == "refused" for one in planned)
     for one in planned:
         if not refused and one.action == "commit":
-            await _write(nc, one.stream, to, patience)
+            await _write(nc, one.stream, to, retry)
             yield replace(one, action="committed")
         else:
             yield one
@@ -54,8 +54,8 @@ def _names() -> list[str]:
     return sorted(names, key=lambda name: name != Term.stream)
 
 
-async def _planned(nc: Client, name: str, to: int, patience: Patience) -> Change:
-    found = await patience.ask(partial(stream_info, nc, name))
+async def _planned(nc: Client, name: str, to: int, retry: ElectionRetry) -> Change:
+    found = await retry.ask(partial(stream_info, nc, name))
     if found is None:
         detail = "it is missing: run `sluice bus apply`"
         return Change(stream=name, action="refused", detail=detail)
@@ -69,7 +69,7 @@ async def _planned(nc: Client, name: str, to: int, patience: Patience) -> Change
     return Change(stream=name, action="commit", detail=detail)
 
 
-async def _write(nc: Client, name: str, to: int, patience: Patience) -> None:
-    config: Json = (await patience.call(nc, f"STREAM.INFO.{name}"))["config"]
+async def _write(nc: Client, name: str, to: int, retry: ElectionRetry) -> None:
+    config: Json = (await retry.call(nc, f"STREAM.INFO.{name}"))["config"]
     metadata = (config.get("metadata") or {}) | {COMMITTED: str(to)}
-    await patience.call(nc, f"STREAM.UPDATE.{name}", config | {"metadata": metadata})
+    await retry.call(nc, f"STREAM.UPDATE.{name}", config | {"metadata": metadata})

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from nats.aio.client import Client
 
-from shared.bus.admin.patience import Patience
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.admin.snapshots import load_stream, save_stream
 from shared.bus.nats.stream_drift import stream_info
 from shared.bus.streams import VIEW_SUFFIX, epoch_of, load
@@ -42,15 +42,15 @@ class Step:
         return f"{self.stream}: {self.action}{sizes}" + (f" ({self.detail})" if self.detail else "")
 
 
-async def plan(source: Client, target: Client, *, patience: Patience | None = None) -> list[Step]:
+async def plan(source: Client, target: Client, *, retry: ElectionRetry | None = None) -> list[Step]:
     """What `migrate` would do. Changes nothing. Raises a `BusError` where a server does not answer."""
-    patience = patience or Patience()
+    retry = retry or ElectionRetry()
     names = sorted(load().configs(), key=lambda name: not name.endswith(VIEW_SUFFIX))
-    return [await _step(name, source, target, patience) for name in names]
+    return [await _step(name, source, target, retry) for name in names]
 
 
 async def migrate(
-    source: Client, target: Client, folder: Path, *, patience: Patience | None = None
+    source: Client, target: Client, folder: Path, *, retry: ElectionRetry | None = None
 ) -> AsyncIterator[Step]:
     """Move what is not moved yet; yield each step when it is done. `folder` takes the snapshots.
 
@@ -58,40 +58,40 @@ async def migrate(
     refused. May be repeated: what is at the target stays there.
     Raises `BackupError` and `BusError`.
     """
-    patience = patience or Patience()
-    steps = await plan(source, target, patience=patience)
+    retry = retry or ElectionRetry()
+    steps = await plan(source, target, retry=retry)
     if any(step.action == "refused" for step in steps):
         for step in steps:
             yield step
         return
     moved = [step.stream for step in steps if step.action == "move"]
-    await _make_room(target, moved, patience)
+    await _make_room(target, moved, retry)
     for step in steps:
         if step.action != "move":
             yield step
             continue
-        await save_stream(source, step.stream, folder / step.stream, patience)
-        await load_stream(target, folder / step.stream, patience)
-        yield await _verified(step, source, target, patience)
+        await save_stream(source, step.stream, folder / step.stream, retry)
+        await load_stream(target, folder / step.stream, retry)
+        yield await _verified(step, source, target, retry)
     for name in moved:
-        now = await _step(name, source, target, patience)
+        now = await _step(name, source, target, retry)
         if now.action == "refused":
             yield now
 
 
-async def _make_room(target: Client, names: list[str], patience: Patience) -> None:
+async def _make_room(target: Client, names: list[str], retry: ElectionRetry) -> None:
     """Delete what the plan has seen to be empty, all of it before the first stream comes.
 
     A view that finds an empty log beside it follows it from its first message, and has everything twice
     once the log is there.
     """
     for name in names:
-        if await _info(target, name, patience) is not None:
-            await patience.delete(target, name)
+        if await _info(target, name, retry) is not None:
+            await retry.delete(target, name)
 
 
-async def _step(name: str, source: Client, target: Client, patience: Patience) -> Step:
-    here, there = await _info(source, name, patience), await _info(target, name, patience)
+async def _step(name: str, source: Client, target: Client, retry: ElectionRetry) -> Step:
+    here, there = await _info(source, name, retry), await _info(target, name, retry)
     if here is None:
         return Step(stream=name, action="absent", detail="the source has none")
     state = here["state"]
@@ -113,14 +113,14 @@ async def _step(name: str, source: Client, target: Client, patience: Patience) -
     return replace(step, action="moved")
 
 
-async def _verified(step: Step, source: Client, target: Client, patience: Patience) -> Step:
+async def _verified(step: Step, source: Client, target: Client, retry: ElectionRetry) -> Step:
     """The step as done; refused if a durable consumer does not stand where it stood."""
-    there = await _info(target, step.stream, patience)
+    there = await _info(target, step.stream, retry)
     if there is None or int(there["state"]["last_seq"]) < step.last:
         return replace(step, action="refused", detail="not all of it arrived")
-    wanted = await _durables(source, step.stream, patience)
+    wanted = await _durables(source, step.stream, retry)
     until = asyncio.get_running_loop().time() + DURABLES_SECONDS
-    while (found := await _durables(target, step.stream, patience)) != wanted:
+    while (found := await _durables(target, step.stream, retry)) != wanted:
         if asyncio.get_running_loop().time() > until:
             break
         await asyncio.sleep(0.1)
@@ -129,12 +129,12 @@ async def _verified(step: Step, source: Client, target: Client, patience: Patien
     return replace(step, action="moved", detail=f"{len(found)} durables" if found else "")
 
 
-async def _durables(nc: Client, stream: str, patience: Patience) -> dict[str, int]:
+async def _durables(nc: Client, stream: str, retry: ElectionRetry) -> dict[str, int]:
     """Each durable consumer of a stream, and up to where it has acknowledged."""
     found: dict[str, int] = {}
     seen = 0
     while True:
-        page = await patience.call(nc, f"CONSUMER.LIST.{stream}", {"offset": seen})
+        page = await retry.call(nc, f"CONSUMER.LIST.{stream}", {"offset": seen})
         consumers = page.get("consumers") or []
         seen += len(consumers)
         for one in consumers:
@@ -144,5 +144,5 @@ async def _durables(nc: Client, stream: str, patience: Patience) -> dict[str, in
             return found
 
 
-async def _info(nc: Client, name: str, patience: Patience) -> Json | None:
-    return await patience.ask(partial(stream_info, nc, name))
+async def _info(nc: Client, name: str, retry: ElectionRetry) -> Json | None:
+    return await retry.ask(partial(stream_info, nc, name))

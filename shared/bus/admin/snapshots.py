@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
-from shared.bus.admin.patience import Patience
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, Json, call
 from shared.bus.nats.stream_drift import stream_info
 from shared.bus.port import UnavailableError
@@ -46,7 +46,9 @@ class Saved:
         return f"{self.stream}: {self.messages} messages, {self.size} bytes"
 
 
-async def backup(reader: StreamReader, directory: Path, patience: Patience) -> AsyncIterator[Saved]:
+async def backup(
+    reader: StreamReader, directory: Path, retry: ElectionRetry
+) -> AsyncIterator[Saved]:
     """Write each stream to its own folder and yield it when done. Services may keep running.
 
     A view comes before its log: so a view never knows more than its log does, and catches up by itself.
@@ -56,7 +58,7 @@ async def backup(reader: StreamReader, directory: Path, patience: Patience) -> A
         raise BackupError(f"{directory} is there already and is not empty")
     for name in sorted(_names(), key=lambda name: not name.endswith(VIEW_SUFFIX)):
         try:
-            yield await save_stream(reader.nc, name, directory / name, patience)
+            yield await save_stream(reader.nc, name, directory / name, retry)
         except ApiError as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
@@ -79,9 +81,9 @@ def _names() -> list[str]:
     return [name for name in load().configs() if name != LEASES]
 
 
-async def save_stream(nc: Client, name: str, folder: Path, patience: Patience) -> Saved:
+async def save_stream(nc: Client, name: str, folder: Path, retry: ElectionRetry) -> Saved:
     """Write one stream to a folder. Raises `BackupError` and `BusError`."""
-    return await patience.ask(partial(_save_stream, nc, name, folder))
+    return await retry.ask(partial(_save_stream, nc, name, folder))
 
 
 async def _save_stream(nc: Client, name: str, folder: Path) -> Saved:
@@ -123,7 +125,7 @@ def _refuse_error(name: str, headers: dict[str, str]) -> None:
 
 
 async def restore(
-    reader: StreamReader, directory: Path, patience: Patience
+    reader: StreamReader, directory: Path, retry: ElectionRetry
 ) -> AsyncIterator[Saved]:
     """Create each stream from its folder and yield it when done. Views come before their logs.
 
@@ -137,18 +139,18 @@ async def restore(
     if not folders:
         raise BackupError(f"{directory} has no backup: no folder in it has a {CONFIG_FILE}")
     for folder in folders:
-        if await patience.ask(partial(stream_info, reader.nc, folder.name)) is not None:
+        if await retry.ask(partial(stream_info, reader.nc, folder.name)) is not None:
             raise BackupError(f"stream {folder.name} is there already: nothing was restored")
     for folder in sorted(folders, key=lambda folder: not folder.name.endswith(VIEW_SUFFIX)):
-        yield await load_stream(reader.nc, folder, patience)
+        yield await load_stream(reader.nc, folder, retry)
 
 
-async def load_stream(nc: Client, folder: Path, patience: Patience) -> Saved:
+async def load_stream(nc: Client, folder: Path, retry: ElectionRetry) -> Saved:
     """Create one stream from its folder. Raises `BackupError` and `BusError`."""
     name = folder.name
     kept: Json = json.loads((folder / CONFIG_FILE).read_text())
     request = {"config": kept["config"], "state": kept["state"]}
-    answer = await patience.call(nc, f"STREAM.RESTORE.{name}", request)
+    answer = await retry.call(nc, f"STREAM.RESTORE.{name}", request)
     subject = answer["deliver_subject"]
     size = 0
     try:

@@ -32,7 +32,7 @@ from shared.bus.nats.jetstream_api import (
     call,
 )
 from shared.bus.nats.tails.compare import still_has, view_end, whole_log
-from shared.bus.nats.tails.holes import missed
+from shared.bus.nats.tails.damaged_views import missed
 from shared.bus.order.acknowledged import LastMessage
 from shared.bus.order.generations import Generations
 from shared.bus.order.terms import Terms

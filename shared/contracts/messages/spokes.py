@@ -65,7 +65,7 @@ def lease_seconds_of(copy: Mapping[str, Any]) -> float | None:
     return seconds if math.isfinite(seconds) and seconds > 0 else None
 
 
-class Beat(Message):
+class Heartbeat(Message):
     """Heartbeat of a spoke's patcher, which reaches the bus."""
 
     stream: ClassVar[Stream] = Stream.SPOKES

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shared.bus.admin.apply import apply, apply_at
+from shared.bus.admin.election_retry import ElectionRetry
 from shared.bus.admin.migration import migrate
-from shared.bus.admin.patience import Patience
 from shared.bus.admin.snapshots import backup
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.port import UnavailableError
@@ -103,17 +103,17 @@ async def test_election_delays_what_applies_and_copies_streams_and_spoils_nothin
 
                 for server in servers[1:]:
                     server.signal(signal.SIGSTOP)  # The one that is left elects nobody.
-                await work(look, folder / str(number), Patience(wake))
+                await work(look, folder / str(number), ElectionRetry(wake))
                 assert told
 
 
-async def _apply(look: StreamReader, _: Path, patience: Patience) -> None:
-    report = await apply(look.nc, cluster="hub", patience=patience)
+async def _apply(look: StreamReader, _: Path, retry: ElectionRetry) -> None:
+    report = await apply(look.nc, cluster="hub", retry=retry)
     assert report.ok
     made = {change.action for change in report.changes} - {"unchanged"}
     assert made <= {"updated"}, "the durable that has work was made by its worker"
 
 
-async def _backup(look: StreamReader, target: Path, patience: Patience) -> None:
-    saved = {one.stream: one.messages async for one in backup(look, target, patience)}
+async def _backup(look: StreamReader, target: Path, retry: ElectionRetry) -> None:
+    saved = {one.stream: one.messages async for one in backup(look, target, retry)}
     assert saved["WORKLOADS"] == 3

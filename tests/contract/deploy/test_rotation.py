@@ -26,7 +26,7 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats import broker
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Entry
-from shared.contracts.messages.spokes import Beat
+from shared.contracts.messages.spokes import Heartbeat
 from shared.settings.access import Access, new_key, public_key
 from shared.settings.ports import reserve_port
 from shared.testing.deployed import bus_of
@@ -183,13 +183,15 @@ class Flow:
     async def send(self) -> None:
         while True:
             self.sent += 1
-            await self.sender.publish(Beat(spoke="hub", instance=USER, number=self.sent, at=NOON))
+            await self.sender.publish(
+                Heartbeat(spoke="hub", instance=USER, number=self.sent, at=NOON)
+            )
             await asyncio.sleep(0.01)
 
     async def read(self) -> None:
         async for item in self.reader.replay("SPOKES"):
             if isinstance(item, Entry):
-                self.seen.append(item.read(Beat).number)
+                self.seen.append(item.read(Heartbeat).number)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import BusError, UnavailableError
 from shared.bus.spoke_gateway import SpokeGateway
-from shared.contracts.messages.spokes import Beat
+from shared.contracts.messages.spokes import Heartbeat
 from shared.settings.access import Access
 from shared.settings.ports import reserve_port
 from shared.testing.waiting import eventually
@@ -110,9 +110,11 @@ def bus(url: str, access: Access, instance: str) -> NatsBus:
 
 async def heard(one: NatsBus, number: int) -> bool:
     """Say that the spoke lives, and read it again through the door."""
-    await one.publish(Beat(spoke=SPOKE, instance="patcher", number=number, at=datetime.now(UTC)))
+    await one.publish(
+        Heartbeat(spoke=SPOKE, instance="patcher", number=number, at=datetime.now(UTC))
+    )
     entry = await one.latest("SPOKES", BEAT)
-    return entry is not None and Beat.decode(entry.data).number == number
+    return entry is not None and Heartbeat.decode(entry.data).number == number
 
 
 async def test_spoke_connects_with_its_key_and_the_certificate_of_the_hub(folder: Path) -> None:

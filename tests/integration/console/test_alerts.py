@@ -136,7 +136,7 @@ async def test_streams_tell_what_they_can_while_prometheus_is_away() -> None:
         assert f"Prometheus at {url} does not answer" in found.body["problem"]
 
 
-def ringing(**alert: Any) -> str:
+def firing(**alert: Any) -> str:
     usual = {"labels": {"alertname": "SluicegateX"}, "state": "firing"}
     return json.dumps({"data": {"alerts": [{**usual, **alert}]}})
 
@@ -144,8 +144,8 @@ def ringing(**alert: Any) -> str:
 UNUSABLE: dict[str, tuple[str | bytes, int, dict[str, str]]] = {
     "another place": ("", 302, {"Location": "/elsewhere"}),
     "lists in lists": ("[" * 1_000_000, 200, {}),
-    "a time before all clocks": (ringing(activeAt="0001-01-01T00:00:00+23:00"), 200, {}),
-    "labels that are a list": (ringing(labels=[1]), 200, {}),
+    "a time before all clocks": (firing(activeAt="0001-01-01T00:00:00+23:00"), 200, {}),
+    "labels that are a list": (firing(labels=[1]), 200, {}),
     "a list of numbers": (json.dumps({"data": {"alerts": [1]}}), 200, {}),
     "a packed answer": (gzip.compress(RINGING.encode()), 200, {"Content-Encoding": "gzip"}),
 }
@@ -175,9 +175,7 @@ async def test_endless_answer_is_given_up() -> None:
 
 
 async def test_long_texts_of_alerts_are_cut() -> None:
-    long = ringing(
-        annotations={"summary": "x" * 100_000, "runbook_url": "https://" + "x" * 100_000}
-    )
+    long = firing(annotations={"summary": "x" * 100_000, "runbook_url": "https://" + "x" * 100_000})
     async with answering(long) as url, console(people=False, prometheus=url) as place:
         found = await place.until(ALERTS, 200, lambda body: body["complete"])
         [alert] = found.body["items"]

@@ -17,7 +17,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.checks import CheckState
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.observed import Synced
-from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState, HubStatus, SpokeState
+from shared.contracts.messages.spokes import SCHEMA, CopyState, Heartbeat, HubStatus, SpokeState
 from shared.contracts.messages.workloads import JobRef, WorkloadState
 from shared.testing.builders import observed_object
 from shared.testing.waiting import first_value
@@ -146,7 +146,7 @@ class Harness:
         while True:
             if spoke not in self.silent:
                 self._beats += 1
-                beat = Beat(
+                beat = Heartbeat(
                     spoke=spoke, instance=f"patcher-{spoke}", number=self._beats,
                     form=self.forms.get(spoke, SCHEMA),
                     at=self.world.now() + timedelta(seconds=self.skew_seconds),

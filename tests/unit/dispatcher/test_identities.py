@@ -8,7 +8,7 @@ import pytest
 from services.dispatcher.spokes.liveness import SpokeHealth
 from services.dispatcher.store import Store
 from shared.contracts.kube import kinds
-from shared.contracts.messages.spokes import Beat
+from shared.contracts.messages.spokes import Heartbeat
 from shared.testing.builders import observed_object
 from tests.unit.dispatcher.harness import Harness
 
@@ -31,8 +31,8 @@ def store(*spokes: str) -> Store:
     return made
 
 
-def beat(spoke: str, identity: str | None) -> Beat:
-    return Beat(spoke=spoke, instance="p", number=1, identity=identity, at=AT)
+def beat(spoke: str, identity: str | None) -> Heartbeat:
+    return Heartbeat(spoke=spoke, instance="p", number=1, identity=identity, at=AT)
 
 
 ROWS: dict[str, tuple[tuple[tuple[str, str | None], ...], dict[str, str], dict[str, str | None]]] = {

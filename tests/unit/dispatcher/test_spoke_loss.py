@@ -7,7 +7,7 @@ import pytest
 
 from shared.contracts.kube import kinds
 from shared.contracts.messages.dispatches import Dispatch
-from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState
+from shared.contracts.messages.spokes import SCHEMA, CopyState, Heartbeat
 from shared.testing.world.connection import Deposed
 from tests.unit.dispatcher.harness import (
     LOST,
@@ -271,7 +271,7 @@ def test_messages_of_a_spoke_under_another_name_are_ignored() -> None:
             await harness.observe_copy("west", west, deleted=True)
             harness.silent.add("west")
             beats = [
-                Beat(
+                Heartbeat(
                     spoke=spoke, instance="east", number=10_000, form=SCHEMA, at=harness.world.now()
                 )
                 for spoke in ("west", "east")

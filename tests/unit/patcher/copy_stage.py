@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from services.patcher.multikueue.copies import CopyReconciler
-from services.patcher.multikueue.heartbeat import Heartbeat
+from services.patcher.multikueue.heartbeat import HeartbeatSender
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
@@ -34,7 +34,7 @@ class Spoke:
         self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server, instance="patcher")
-        self.heartbeat = Heartbeat(
+        self.heartbeat = HeartbeatSender(
             kube=self.kube,
             bus=self.bus,
             cluster="east",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.patcher.jobs.group_cleanup import done_with, excess, room_of
+from services.patcher.jobs.group_cleanup import done_with, excess, releasable_counts
 from shared.contracts.kube.kinds import Object
 from tests.unit.integrations.grouped_pods import deleted, group_of, pod, workload
 
@@ -141,4 +141,4 @@ def test_pod_beyond_the_total_of_its_group_is_excess(
 
 def test_room_is_what_was_admitted_and_not_let_go_yet() -> None:
     group = group_of(pod("x", "Running"), pod("y", "Succeeded"), pod("z", "Failed", role="b"))
-    assert room_of(group, ADMITTED) == {"a": 0, "b": 1}
+    assert releasable_counts(group, ADMITTED) == {"a": 0, "b": 1}

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from services.patcher.multikueue.heartbeat import Heartbeat
+from services.patcher.multikueue.heartbeat import HeartbeatSender
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.messages.spokes import Beat
+from shared.contracts.messages.spokes import Heartbeat
 from shared.kube.port import (
     KubeError,
     RefusedError,
@@ -255,14 +255,14 @@ def test_heartbeat_names_the_cluster_and_whether_its_api_server_answers(
         kube = UnreachableKube(Api(now=lambda: NOON, random=Random(1)))
         server = MemoryServer()
         bus = MemoryBus(server, instance="patcher")
-        lease = Heartbeat(
+        lease = HeartbeatSender(
             kube=kube, bus=bus, cluster="east", quota="hub", now=lambda: NOON, beat_seconds=5
         )
 
-        def said() -> Beat:
+        def said() -> Heartbeat:
             entry = server.latest("SPOKES", "sluice.beat.east._._")
             assert entry is not None
-            return entry.read(Beat)
+            return entry.read(Heartbeat)
 
         await bus.start()
         beating = asyncio.create_task(lease.run())

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from shared.runtime.certificates import CertificateFolder
-from shared.runtime.command import surroundings_error
+from shared.runtime.command import environment_error
 from shared.runtime.connections import ConnectionLimits, ConnectionRule, bound
 from shared.runtime.web import WebServer
 from shared.testing.waiting import eventually
@@ -336,8 +336,8 @@ def test_port_that_is_taken_is_named_with_what_to_do() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"127.0.0.1:{port}") as caught:
             bound("127.0.0.1", port)
-    told = surroundings_error(caught.value)
+    told = environment_error(caught.value)
     assert told is not None
     assert str(told) == f"127.0.0.1:{port}: address already in use"
     assert told.hint == "stop what listens there, or set another port"
-    assert surroundings_error(OSError("a mistake of ours")) is None
+    assert environment_error(OSError("a mistake of ours")) is None

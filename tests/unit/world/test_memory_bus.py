@@ -3,14 +3,14 @@
 import asyncio
 
 from shared.bus.port import Entry
-from shared.contracts.messages.spokes import Beat
+from shared.contracts.messages.spokes import Heartbeat
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import EPOCH, Faults, ProcessContext, World
 
 
 def test_work_starts_although_the_first_request_was_lost() -> None:
     taken: list[str] = []
-    beat = Beat(spoke="east", instance="a", number=1, at=EPOCH)
+    beat = Heartbeat(spoke="east", instance="a", number=1, at=EPOCH)
     with World(1, faults=Faults(until_seconds=0.1, lost_request=1.0)) as world:
         server = MemoryServer(world=world)
 
@@ -18,7 +18,7 @@ def test_work_starts_although_the_first_request_was_lost() -> None:
             bus = MemoryBus(server, instance=context.instance, random=context.random)
 
             async def take(entry: Entry) -> None:
-                taken.append(entry.read(Beat).spoke)
+                taken.append(entry.read(Heartbeat).spoke)
 
             bus.work("SPOKES", "listener", take)
             await bus.start()

@@ -9,12 +9,12 @@ from services.simulator.scenarios.kinds import load
 from services.simulator.scenarios.kinds.users import OtherKinds
 from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.swarm.features import Features, drawn
-from services.simulator.scenarios.swarm.scenario import Company, play_with
+from services.simulator.scenarios.swarm.scenario import ExtraKinds, play_with
 from services.simulator.scenarios.system import WATCHED
 from services.watcher.scopes import resource_name
 from shared.settings.configuration import Configuration
 
-COMPANY: Final = Company(
+EXTRA_KINDS: Final = ExtraKinds(
     join=OtherKinds,
     configuration=Configuration.model_validate({"integrations": {"frameworks": load.FRAMEWORKS}}),
     watched=(
@@ -28,7 +28,7 @@ COMPANY: Final = Company(
 def play(seed: int) -> Verdict:
     """Run the world of `seed`; return its verdict."""
     random = Random(f"kinds/{seed}")
-    return play_with(seed, _features(random, seed), random, COMPANY)
+    return play_with(seed, _features(random, seed), random, EXTRA_KINDS)
 
 
 _OFF: Final = (

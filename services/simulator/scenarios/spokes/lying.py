@@ -21,7 +21,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.dispatches import Dispatch
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.outcomes import Outcome
-from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState
+from shared.contracts.messages.spokes import SCHEMA, CopyState, Heartbeat
 from shared.contracts.refs import WorkloadRef
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext
@@ -197,7 +197,7 @@ class LyingSpoke:
         space = await self._system.kubes[self._random.choice((CLUSTER, *self._system.spokes))].get(
             kinds.NAMESPACE, None, "kube-system"
         )
-        lie = Beat(
+        lie = Heartbeat(
             spoke=self.spoke,
             instance=self._random.choice(("liar", f"patcher-{self.spoke}.1")),
             number=self._random.choice((1, 10**6, _HUGE)),
@@ -242,7 +242,7 @@ class LyingSpoke:
                 number=order.attempt,
                 **about,
             )
-            beat = Beat(spoke=name, instance="liar", number=_HUGE, api=False, at=at)
+            beat = Heartbeat(spoke=name, instance="liar", number=_HUGE, api=False, at=at)
             listed = Synced(cluster=name, epoch="lie", kinds=[], at=at)
             messages.append((copy, outcome, beat, listed, show(name, target, body))[which])
         mine, lie = messages

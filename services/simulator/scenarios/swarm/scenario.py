@@ -99,7 +99,7 @@ class Others(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Company:
+class ExtraKinds:
     """What a world needs so that other kinds can play along."""
 
     join: Callable[[System], Others]
@@ -110,20 +110,20 @@ class Company:
 
 
 def play_with(
-    seed: int, features: Features, random: Random, company: Company | None = None
+    seed: int, features: Features, random: Random, extra_kinds: ExtraKinds | None = None
 ) -> Verdict:
     """Run a world with these features."""
     verdict = Verdict(seed=seed)
     settings: dict[str, dict[str, Any]] = {}
     more: dict[str, Any] = {"settings": settings}
-    if company is not None:
-        more["configuration"] = company.configuration
-        settings["watcher"] = {"kinds": company.watched}
+    if extra_kinds is not None:
+        more["configuration"] = extra_kinds.configuration
+        settings["watcher"] = {"kinds": extra_kinds.watched}
     if features.revivals:
         settings["quota"] = {"forget_seconds": FORGET_SECONDS}
     with World(seed, faults=features.faults) as world:
         system = System(world, replicated=features.replicated, **more)
-        scene = _Scene(system, features, random, verdict, company)
+        scene = _Scene(system, features, random, verdict, extra_kinds)
         world.note(f"features: {features.described()}")
         run_world(world, scene.drive, verdict)
     if features.power_cuts:  # A process that finds its log set back ends, and begins anew.
@@ -140,7 +140,7 @@ class _Scene:
         features: Features,
         random: Random,
         verdict: Verdict,
-        company: Company | None,
+        extra_kinds: ExtraKinds | None,
     ) -> None:
         self._system = system
         self._features = features
@@ -148,12 +148,12 @@ class _Scene:
         self._verdict = verdict
         self._submitted: basic.Submitted = []
         self._disturbances = Disturbances(system, features, random)
-        self._others = None if company is None else company.join(system)
+        self._others = None if extra_kinds is None else extra_kinds.join(system)
         self._integrations = SHIPPED if self._others is None else self._others.integrations
         self._history = ClusterHistory(
             system.api,
             now=system.world.now,
-            pool_of=partial(_pool_of, {} if company is None else company.pools),
+            pool_of=partial(_pool_of, {} if extra_kinds is None else extra_kinds.pools),
             pool_name=lambda queue: TEAMS if queue in load.TEAMS else queue,
             integrations=self._integrations,
         )

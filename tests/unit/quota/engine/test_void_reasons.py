@@ -7,7 +7,7 @@ import pytest
 
 from services.quota.engine.facts import LocalQueueGone, Wait
 from services.quota.engine.scheduling.messages import NOT_YET_EVALUATED
-from services.quota.wire.outbound import says_less
+from services.quota.wire.outbound import is_less_specific
 from shared.contracts.messages.admissions import Admission
 from tests.unit.quota.builders import CLUSTER, Bench, finished, local, queue, slots, waits, work
 
@@ -101,5 +101,5 @@ def test_restarted_engine_does_not_take_a_reason_back(
         decided_at=datetime(2026, 1, 1, tzinfo=UTC), reason=reason, message="known",
     )  # fmt: skip
     wait = Wait(cluster="hub", key="ns/w", uid="u", reason="PendingEvaluation", message=message)
-    assert says_less(wait, shown) == less
-    assert not says_less(wait, None)
+    assert is_less_specific(wait, shown) == less
+    assert not is_less_specific(wait, None)

@@ -17,8 +17,8 @@ export function overview() {
   const busy = queues.filter(isBusy);
   const idle = queues.filter((row) => !isBusy(row));
   // Who sees no ClusterQueue may not ask which alerts ring.
-  const ringing = queues.length ? asked(ALERTS, ALERTS_MS) : {};
-  const { answer, problem: why } = ringing;
+  const firing = queues.length ? asked(ALERTS, ALERTS_MS) : {};
+  const { answer, problem: why } = firing;
   if (answer && !answer.complete) again(ALERTS);
   const known = balances();
   const top = [element("h2", { class: "only-read" }, "Overview"), figures()];
@@ -26,7 +26,7 @@ export function overview() {
   if (queues.length && !(known.ready && (why || answer?.complete))) return [...top, asking()];
   return [
     ...top,
-    doubt("Which alerts ring", ringing),
+    doubt("Which alerts ring", firing),
     answer ? alerts(answer) : null,
     attention(queues),
     element("div", { class: "beside" },

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from nats.errors import NoRespondersError
 
-from shared.bus.admin.patience import PATIENCE_SECONDS, Patience
+from shared.bus.admin.election_retry import RETRY_SECONDS, ElectionRetry
 from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError
 from shared.bus.port import BusError, DeniedError, UnavailableError
 from shared.testing.world.loop import run_virtual
@@ -42,7 +42,7 @@ def test_servers_that_elect_a_leader_are_asked_again_and_one_notice_is_given(
 ) -> None:
     told: list[str] = []
     server = Server(error, times=3)
-    assert run_virtual(Patience(told.append).ask(server.answer)) == "the answer"
+    assert run_virtual(ElectionRetry(told.append).ask(server.answer)) == "the answer"
     assert told == [f"{error}: asking again, servers may be electing a leader"]
 
 
@@ -58,17 +58,17 @@ def test_error_that_no_election_mends_is_asked_once(error: Callable[[], BusError
     told: list[str] = []
     server = Server(error(), times=1)
     with pytest.raises(BusError):
-        run_virtual(Patience(told.append).ask(server.answer))
+        run_virtual(ElectionRetry(told.append).ask(server.answer))
     assert (server.asked, told) == (1, [])
 
 
 def test_patience_is_for_all_questions_of_a_command_together() -> None:
     async def ask() -> tuple[int, int]:
-        patience, servers = Patience(), [Server(SILENCE, times=10**6) for _ in range(2)]
+        retry, servers = ElectionRetry(), [Server(SILENCE, times=10**6) for _ in range(2)]
         for server in servers:
             with pytest.raises(UnavailableError):
-                async with asyncio.timeout(2 * PATIENCE_SECONDS):
-                    await patience.ask(server.answer)
+                async with asyncio.timeout(2 * RETRY_SECONDS):
+                    await retry.ask(server.answer)
         return servers[0].asked, servers[1].asked
 
     first, second = run_virtual(ask())

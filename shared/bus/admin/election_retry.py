@@ -14,25 +14,28 @@ from nats.errors import NoRespondersError
 from shared.bus.nats.jetstream_api import PASSING, STREAM_NOT_FOUND, ApiError, Json, call
 from shared.bus.port import BusError, DeniedError, UnavailableError
 
-PATIENCE_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 60.0
+"""How long one command asks again, in all: an election takes seconds."""
+
 PAUSE_SECONDS: Final = 0.5
 
 T = TypeVar("T")
 Tell = Callable[[str], None]
 
 
-class Patience:
-    """How long one command waits in all, however often it has to."""
+class ElectionRetry:
+    """Repeats what one command asks, while no server leads. All its questions share `RETRY_SECONDS`."""
 
     def __init__(self, tell: Tell | None = None) -> None:
         """`tell` gets a sentence when the command begins to wait, once for each question."""
         self._tell = tell
-        self._left = PATIENCE_SECONDS
+        self._left = RETRY_SECONDS
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """The answer. `question` is called again while nobody answers it: twice has to do what once does.
+        """Return the answer of `question`, which is called again while no server leads.
 
-        Raises its `BusError` where that would be no help, and after a minute.
+        `question` must be idempotent: an answer may be lost after the server has acted. Raises its `BusError`
+        if a repetition cannot help, or if `RETRY_SECONDS` are used up.
         """
         loop = asyncio.get_running_loop()
         has_warned = False
