@@ -388,7 +388,7 @@ class Decider:
         self._apply_fact(self._timers.complete_fact(ref, state, fact))
 
     def _evict_if_tampered(self, state: WorkloadState, holding: Admission | QuotaHeld) -> None:
-        """Evict a workload that somebody changed behind quota's back; for a deleted object only once."""
+        """Evict a workload that was changed without quota; for a deleted object only once."""
         ignores = self.engine.policy.ignore_undeclared
         why = outbound.eviction_cause(state, holding, ignore_undeclared=ignores)
         known = state.deleting and self._deleted_objects.get(state.ref) == state.deleting

@@ -55,7 +55,7 @@ class LogRoom:
 
         self._stopped = False
         self._refused = False
-        """Whether somebody was told since that there is no room: time alone makes what is known too old."""
+        """Whether `why_none` gave a reason since admission last went on. Readings expire with time, too."""
 
     def fullness(self, stream: str) -> float:
         """How full a log was when the bus said so last; 0 before."""

@@ -139,7 +139,9 @@ class DirectRead:
     async def more(self, *, hinted: bool = False) -> list["Msg"]:
         """What comes next, in order; nothing if there is nothing new. `sequence_of` tells where it is.
 
-        `hinted`: something new is known to be there; then nobody is asked whether. Raises `SilentError`.
+        `hinted`: something new is known to be there; then the end is not asked for first.
+
+        Raises `SilentError`.
         """
         alone = len(self._parts) == 1 and not self._replicated
         if self.position >= self._end and not (alone and hinted):

@@ -62,11 +62,11 @@ class Access:
         return found
 
     def identity(self) -> bytes:
-        """What the server knows us by, as the files have it now: if it changes, another connection is due."""
+        """Contents of the files that identify us to the server. If they change, connect anew."""
         return _contents(self.nkey, self.credentials)
 
     def trust(self) -> bytes:
-        """The certificates, as the files have them now: the next connection has to use them."""
+        """Contents of the certificate files as they are now, for the next connection."""
         return _contents(self.ca, self.certificate, self.private_key)
 
     def seed(self) -> str:
@@ -80,11 +80,13 @@ class Access:
         return seed
 
     def message_ids(self) -> Callable[[str], str]:
-        """How a message's name becomes what the server tells duplicates by.
+        """Return the function from a message's name to its `Nats-Msg-Id`, by which the server deduplicates.
 
-        Replicas with one key make the same id of the same name, and nobody else can make it. Otherwise who
-        writes to the same stream could publish the next id first: the server would take the message that
-        follows for a duplicate. Without a key the name is the id.
+        With an nkey the id is an HMAC of the name: replicas with one key make the same id, and another writer
+        cannot guess it. Otherwise a writer to the same stream could publish the next id first, and the server
+        would drop our message as a duplicate. Without a key the name is the id.
+
+        Raises ValueError if the file of the nkey contains no seed.
         """
         if self.nkey is None:
             return str

@@ -48,7 +48,7 @@ def first_namespace(body: bytes) -> str:
 
 
 class _Cursor:
-    """A place in a JSON text. Each value that nobody looks at is stepped over."""
+    """A place in a JSON text. Values that are not converted are skipped."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

@@ -107,7 +107,7 @@ def _too_many(found: Measure, most: int, setting: str) -> RefusedError | None:
 def measure(value: Any) -> Measure:
     """Return the size of a JSON value. Needs no recursion, and looks at each container once.
 
-    Paths are looked for only where somebody reads them: they would cost ten times as much.
+    Paths are computed only if they are read: they would cost ten times as much.
     """
     values, levels = 1, 0
     longest: Any = ()

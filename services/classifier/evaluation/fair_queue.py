@@ -1,7 +1,7 @@
 """Who is next: of the addresses that wait the one that had least time, and of its namespaces the same. Pure.
 
-An API server names namespaces truly, and somebody else who reaches the port names any that he likes: so he
-shares with his own address, and with no namespace of an API server.
+An API server reports true namespaces; another client that reaches the port may claim any. So such a client
+shares by its address, and with no namespace of an API server.
 """
 
 from collections import deque

@@ -18,7 +18,7 @@ class Frame(NamedTuple):
 
     head: dict[str, Any]
     body: bytes | list[bytes] = b""
-    """A list: its parts, of which nobody makes a copy."""
+    """A list of parts, which are not copied."""
 
     def parts(self) -> list[bytes]:
         """Return the parts of the body."""

@@ -1,8 +1,8 @@
 """Lanes of child processes: small objects do not wait behind large ones.
 
 The light lane evaluates the expressions of small reviews, the heavy lane answers whole reviews, and one
-more converts lists. Whoever had least time is next in each. A namespace whose expressions need more than a
-quarter of a second of CPU is cut off, and has the heavy lane for a minute.
+more converts lists. In each, the source that had least time is next. A namespace whose expressions need more
+than a quarter of a second of CPU is cut off, and has the heavy lane for a minute.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class _Waiting:
     )
 
     def fail(self, error: Exception) -> None:
-        """Let whoever waits have the error, if he still does."""
+        """Fail the job with the error, unless its caller was cancelled."""
         if not self.result.done():
             self.result.set_exception(error)
 
@@ -171,7 +171,7 @@ class _Child:
 
 
 async def _killed(process: asyncio.subprocess.Process) -> int:
-    """Kill a process and return its exit status, also if whoever waits is cancelled: nobody else knows it."""
+    """Kill a process and return its exit status. It is reaped also if the caller is cancelled."""
     cancelled: asyncio.CancelledError | None = None
     with contextlib.suppress(ProcessLookupError):
         process.kill()
@@ -278,7 +278,7 @@ class _Lane:
                 await child.close()
 
     async def _restart(self, child: _Child) -> None:
-        """Start the process before somebody waits for it. What fails is tried with the next job."""
+        """Start the process before the first job. If that fails, the next job tries again."""
         try:
             async with asyncio.timeout(START_SECONDS):
                 await child.start()

@@ -68,7 +68,7 @@ class Projector:
 
         self._workloads: dict[WorkloadRef, Body] = {}
         self._outlived: dict[WorkloadRef, str] = {}
-        """Uid of each Workload object that was there when its job ended: it is nobody's."""
+        """Uid of each Workload object that was there when its job ended: it belongs to no job."""
 
         self._published: dict[WorkloadRef, WorkloadState] = {}
         self._naming = Naming(

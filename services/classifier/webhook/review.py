@@ -243,7 +243,7 @@ def namespace_in(body: bytes) -> str:
 
 
 def unreadable_reply(body: bytes, error: Exception) -> Reply:
-    """Return the refusal of an object on which our own code failed: nobody starts it, and we go on."""
+    """Return the refusal of an object on which our own code failed. The webhook serves on."""
     try:
         request = parse_review(body)
     except (ValueError, RecursionError) as unread:

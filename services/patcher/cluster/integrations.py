@@ -113,7 +113,7 @@ class IntegrationReconciler:
             log.warning("an Integration is refused", integration=metadata["name"], reason=problem)
 
     async def _mismatch(self, state: IntegrationState) -> str | None:
-        """What the schema of its kind has against a document; None if nothing, or if nobody knows."""
+        """Why a document contradicts the schema of its kind; None: it does not, or there is no schema."""
         if state.problem is not None and mismatch_of(state.obj) is None:
             return None
         metadata, now = state.obj["metadata"], self.now()

@@ -207,7 +207,7 @@ class JobController:
         await self.outcomes.report(state, admission, "refused", action, message=str(error))
 
     async def forbid(self, admission: Admission, integration: Integration, job: Body) -> None:
-        """Let nobody release a job by this decision any more, see `refused_releases`."""
+        """Forbid every replica to release a job by this decision, see `refused_releases`."""
         check = partial(self.check_is_last, admission)
         await forbid_release(
             job, admission, integration, writer=self.writer, groups=self.groups, check=check

@@ -35,7 +35,7 @@ _REASONS: Final = {
 """Reason of a decision to that of the condition; `WorkloadEvicted` for all others."""
 
 PER_SECOND: Final = 50.0
-"""Finalizers removed per second: a pod that nobody deletes waits for nothing."""
+"""Finalizers removed per second. One delays nothing, unless its pod is being deleted."""
 
 BURST: Final = 100
 

@@ -32,7 +32,7 @@ async def forbid_release(
     groups: GroupController,
     check: Callable[[], Awaitable[None]],
 ) -> None:
-    """Mark a held job, so that nobody releases it by this decision any more.
+    """Mark a held job, so that no replica releases it by this decision.
 
     Raises `LaterError` if another replica has released it: then there is nothing to tell. `check` raises it
     if the decision is not the last one.

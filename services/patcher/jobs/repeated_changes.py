@@ -1,4 +1,4 @@
-"""Slows down what the patcher does to a job and somebody undoes each time.
+"""Backs off a change of a job that another writer undoes each time.
 
 A tenant may write a suspended JobSet into an admitted Job as its controller: the JobSet's controller suspends
 the Job as often as it is released. A JobSet without a queue starts its Jobs as often as they are held, if its

@@ -58,7 +58,7 @@ def order_in(headers: Mapping[str, str]) -> Order | None:
 
 
 def _stopped_by(job: Body) -> Order:
-    """The decision by which the job was stopped last; before all others if nobody has stopped it."""
+    """The decision by which the job was stopped last; one before all others if it was never stopped."""
     match [whole_number(one) for one in annotations_of(job).get(STOPPED_BY, "").split(".")]:
         case [int() as epoch, int() as term, int() as number]:
             return (epoch, term, number)
@@ -72,7 +72,7 @@ def is_stopped_later(job: Body, admission: Admission) -> bool:
 
 
 def is_refused(job: Body, admission: Admission) -> bool:
-    """Whether the mark of the job is of this decision: its release was refused to somebody."""
+    """Whether the mark of the job is of this decision: a replica's release of it was refused."""
     return _stopped_by(job) == admission.order
 
 

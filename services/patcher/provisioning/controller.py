@@ -64,7 +64,7 @@ REFUSED_SECONDS: Final = 60.0
 """Delay before a request that the API server refused is made again."""
 
 NAME_TAKEN_SECONDS: Final = 5.0
-"""Delay while an earlier object of the name is being deleted, or somebody else's has it."""
+"""Delay while an earlier object of the name is being deleted, or a foreign object has the name."""
 
 
 class ProvisioningController:

@@ -162,9 +162,9 @@ class CheckStates:
         return [answer for answer in latest if answer is not None]
 
     async def _latest(self, admission: Admission, check: str) -> CheckState | None:
-        """The latest answer of the service that answers the check; None for a check of somebody else.
+        """The latest answer of the service that answers the check; None: none of our services has answered.
 
-        An AdmissionCheck that is not known yet contradicts nobody.
+        Before its AdmissionCheck is known, the answer of any service counts.
         """
         controller = self._controller_of(check)
         names = (self._cluster, admission.namespace, admission.name, check)

@@ -31,7 +31,7 @@ def name_of(owner: JobRef) -> str:
 
 
 def has_name_of_job(state: WorkloadState) -> bool:
-    """True if the uid of its job is in the name: whatever is written into the object, it is nobody else's."""
+    """True if the uid of its job is in the name. Then it belongs to that job, whatever the object says."""
     return state.owner is not None and state.name == name_of(state.owner)
 
 

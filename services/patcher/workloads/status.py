@@ -241,7 +241,7 @@ def _count_eviction(status: dict[str, Any], admission: Admission) -> None:
 def _preemption_text(admission: Admission, preemptor: Body | None) -> str:
     """Quota's message, in Kueue's words, with the preemptor as the cluster knows it.
 
-    Its namespace and name are told to nobody: it may be another tenant's.
+    Do not show its namespace and name: it may be another tenant's.
     """
     uid = job_uid = _UNKNOWN
     if preemptor is not None:

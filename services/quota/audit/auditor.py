@@ -47,7 +47,7 @@ class Auditor:
     # --- what a term reads and sends ----------------------------------------------------------------
 
     def note(self, message: Message) -> None:
-        """Take down a message that was read or a decision that was sent, to be examined later."""
+        """Queue a message that was read, or a decision that was sent, for the next examination."""
         if isinstance(message, Observed):
             if (message.group, message.plural) not in {QUEUES, COHORTS}:
                 return
@@ -56,7 +56,10 @@ class Auditor:
         self._notes.append(message)
 
     def restore(self, message: Term | Admission, sequence: int) -> None:
-        """Ingest what was on the log before this term: it is counted, only its order is judged."""
+        """Ingest a message that was on the log before this term.
+
+        Its quota is counted. Of the rules only the order of terms is checked, by `check_order`.
+        """
         self._stored.append((sequence, message))
         if isinstance(message, Admission):
             self._ledger(message.cluster).record(message)
@@ -77,7 +80,7 @@ class Auditor:
         self._stored.clear()
 
     def on_stored(self, admission: Admission, sequence: int, expected: int) -> None:
-        """Check that a decision was stored where its leader expects it: nobody wrote in between."""
+        """Check that a decision was stored at the sequence that its leader predicted."""
         if sequence != expected:
             text = (
                 f"{admission.cluster}: the decision about {admission.ref.path} is stored at {sequence}, "

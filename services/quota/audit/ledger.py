@@ -24,7 +24,7 @@ Cell = tuple[str, str]
 
 
 class WorkloadId(NamedTuple):
-    """A workload of one cluster. A uid alone is none: whoever writes messages can give one to two names."""
+    """A workload of one cluster. A uid alone does not identify one: a writer can give it to two names."""
 
     namespace: str
     name: str
@@ -97,7 +97,7 @@ class QuotaLedger:
         """Cohort to its children; None: quotas or parents have changed."""
 
         self._cyclic: set[str] = set()
-        """Cohorts above which there is no root. Nobody lends to them or borrows from them."""
+        """Cohorts in a circle, which has no root. They neither lend nor borrow."""
 
         self._subtrees: dict[tuple[bool, str, Cell], int] = {}
         self._held: dict[WorkloadId, Admission] = {}

@@ -250,7 +250,7 @@ class WorkloadChanged(_WorkloadFact):
     """Grows with each change; a fact with an older generation is ignored."""
 
     job_uid: str = ""
-    """Of the job behind it; empty: there is none, or nobody said."""
+    """Of the job behind it; empty: there is none, or it is unknown."""
 
     queue: str = ""
     """LocalQueue in the same namespace."""

@@ -164,7 +164,7 @@ class WorkloadLifecycle:
         return self
 
     def observed_readiness(self, state: WorkloadState) -> bool | None:
-        """Whether all its pods are ready; None where nobody can tell."""
+        """Whether all its pods are ready; None: they are on a spoke, or the job does not report that."""
         if self.on_spoke or state.pods_ready is None:
             return None
         # While it is held nothing of it runs: what is ready then is from an earlier admission.

@@ -174,7 +174,7 @@ def _reason(w: Workload) -> str:
 
 
 def _status(w: Workload, cq: ClusterQueue | None) -> str:
-    """In a queue that admits nobody, everybody waits for a change."""
+    """In an inactive queue, every workload waits for a change."""
     parked = w.phase is Phase.PARKED or (w.waiting_class is not None and w.waiting_class.parked)
     is_inactive = cq is not None and cq.inactive is not None
     return "inadmissible" if parked or is_inactive else "active"

@@ -1,7 +1,7 @@
 """Which outcomes count: those of the last decision about a workload.
 
 A patcher writes about its own cluster what it likes. So an outcome is compared with what quota has decided:
-one of an earlier decision is late, one of a decision that nobody took is a lie, or the log has lost it.
+one of an earlier decision is late; one of an unknown decision is forged, or the log has lost the decision.
 """
 
 from services.quota.trust.refusals import OutcomeRule, refuse
@@ -43,7 +43,7 @@ def is_believed(outcome: Outcome, last: Admission, *, counts: bool) -> bool:
 
 
 def _is_late(outcome: Outcome, last: Admission) -> bool:
-    """Whether it is of an earlier decision. If nobody could read of which one, its time tells."""
+    """Whether it is of an earlier decision. If its decision is unreadable, its time tells."""
     if outcome.term == 0:
         return outcome.at < last.decided_at
     return (outcome.term, outcome.number) < (last.term, last.number)

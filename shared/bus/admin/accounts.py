@@ -33,7 +33,7 @@ from shared.contracts import subjects
 from shared.settings.access import OPEN, Access
 
 SPOKE_LIMITS: Final = "limits { max_connections: 16, max_subscriptions: 1000, max_leafnodes: 4 }"
-"""Of one spoke: its watcher and patcher, each twice while they are replaced, and somebody who looks."""
+"""Of one spoke: its watcher and patcher, each twice during a rollout, and one operator who reads."""
 
 GATEWAY: Final = f"{subjects.ROOT}.door"
 """``sluice.door.<spoke>.<what is asked below $JS.API>``."""

@@ -208,7 +208,7 @@ async def _apply_one(
 
 
 async def _apply_durable(nc: Client, view: str, config: Json, retry: ElectionRetry) -> Change:
-    """A durable of which nobody has heard begins with all that its view has."""
+    """A new durable begins with all that its view has."""
     stream = f"{view}/{config['name']}"
     try:
         found = await retry.ask(partial(found_durable, nc, view, config["name"]))

@@ -86,7 +86,7 @@ async def disconnect(nc: "Client", leaf: LeafNode) -> None:
 
 
 async def _all_servers(nc: "Client", subject: str) -> AsyncIterator[Json]:
-    """What each server answers, until no further one does; nothing where nobody hears."""
+    """The answer of each server, until no further one comes; nothing if no server listens."""
     inbox = nc.new_inbox()
     answers = await nc.subscribe(inbox)
     try:

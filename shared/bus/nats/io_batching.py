@@ -45,8 +45,8 @@ BURST: Final = 20
 """Gulps in a row that are not many yet."""
 
 WORTH_MESSAGES: Final = 3
-"""A gulp that was waited for brings so many, or waiting is not worth it: somebody asks, and waits for
-the answer before he asks again."""
+"""A gulp that was waited for brings so many, or waiting is not worth it: the traffic is
+requests, each sent after the answer to the one before."""
 
 
 def _load_of_machine() -> float:

@@ -322,7 +322,7 @@ class Publisher:
             self._refuse(letter, code, description)
 
     def _rename(self, letter: _Letter) -> None:
-        """The server has dropped what nobody has sent before: another writer has used its id."""
+        """The server has dropped a new message as a duplicate: another writer has used its id."""
         FOREIGN_ID.inc()
         letter.headers[wire.MESSAGE_ID] = uuid4().hex
         self._set_back(letter, "taken for a duplicate of another's message")

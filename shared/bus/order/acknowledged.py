@@ -46,7 +46,7 @@ class Acknowledged:
 
         self._waiting: list[asyncio.Future[str]] = []
         self.doubtful = asyncio.Event()
-        """Set when somebody should look."""
+        """Set when a comparison is due."""
 
     def observe(
         self, log_name: str, sequence: int, headers: Mapping[str, str], duplicate: bool

@@ -28,7 +28,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether a message that is published now may still build on it: nobody was told how it ended."""
+        """Whether a message that is published now may still build on it: its result was not returned yet."""
         if self._stored is None:
             return True
         return not (self._stored or self._done.seen or self._done.cancelled())

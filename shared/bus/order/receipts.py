@@ -30,7 +30,7 @@ class Receipt(asyncio.Future[int]):
 
 
 def failed(error: Exception) -> Receipt:
-    """Return the result of what cannot be published. Nobody has to ask for it."""
+    """Return the failed result of a message that cannot be published. It may stay unread."""
     done = Receipt(loop=asyncio.get_running_loop())
     done.set_exception(error)
     done.unseen()  # Reading the exception keeps asyncio from logging it.

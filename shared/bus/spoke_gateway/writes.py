@@ -160,7 +160,7 @@ class SpokeConnection:
         return nc
 
     async def publish(self, message: Msg, subject: str) -> None:
-        """Publish it, and let the answer go to whoever sent it."""
+        """Publish it, and let the server answer its sender."""
         nc = await self.client()
         reply = ""
         if message.reply:

@@ -250,7 +250,7 @@ def _mapping(obj: Object, path: Sequence[str]) -> Object:
 
 
 def taken_back(obj: Object, asked: PodSetRequest, before: Object) -> Iterator[Object]:
-    """What makes the pods of an object again what the pod set `before` says."""
+    """Yield the JSON patch operations that restore the pods of an object to the pod set `before`."""
     places = _places(asked)
     if places is not None:
         yield from _unlabelled(obj, places.labels, before)
@@ -267,7 +267,7 @@ def taken_back(obj: Object, asked: PodSetRequest, before: Object) -> Iterator[Ob
 
 
 def _unlabelled(obj: Object, path: Sequence[str], before: Object) -> Iterator[Object]:
-    """Labels and annotations as they were, but for those that the API server sets."""
+    """Yield operations that restore labels and annotations, except those that the API server sets."""
     now, was = _mapping(obj, path), _mapping(before, ("template", "metadata"))
     for name in ("labels", "annotations"):
         is_, old = now.get(name) or {}, was.get(name) or {}

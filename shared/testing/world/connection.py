@@ -174,21 +174,21 @@ class Deposed(MemoryServer):
         return found
 
     def fed(self, name: str) -> MemoryStream:
-        """Nothing new comes."""
+        """Raise `SilentError`: a server that is cut off delivers nothing."""
         raise SilentError(f"nothing is delivered from {name}")
 
     def responder(self, subject: str) -> None:
-        """Nobody else is there."""
+        """Return None: a server that is cut off knows no responder."""
         del subject
 
     def ack(self, *_delivery: object, **_more: object) -> None:
-        """Nobody hears of it."""
+        """Drop it: the answer to a delivery reaches no leader."""
 
     def nak(self, *_delivery: object, **_more: object) -> None:
-        """Nobody hears of it."""
+        """Drop it: the answer to a delivery reaches no leader."""
 
     def in_progress(self, *_delivery: object, **_more: object) -> None:
-        """Nobody hears of it."""
+        """Drop it: the answer to a delivery reaches no leader."""
 
     def _silent(self, *_request: object, **_options: object) -> Any:
         raise SilentError("what is written is not stored")

@@ -52,7 +52,7 @@ class PlainWire:
     """A perfect network on any event loop, for contract and unit tests."""
 
     def check(self) -> None:
-        """Nobody dies here."""
+        """Return: outside of a world, processes do not crash."""
 
     def alive(self) -> bool:
         """Always."""
@@ -94,7 +94,7 @@ class PlainWire:
             loop.call_soon(act, context=context)
 
     async def point(self, what: str) -> None:
-        """Nobody dies here."""
+        """Return at once: outside of a world, processes do not crash."""
 
     def now(self) -> datetime:
         """The machine's clock."""

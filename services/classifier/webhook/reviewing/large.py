@@ -83,7 +83,7 @@ def _rules_written(rules: Rules) -> dict[str, Any]:
 
 
 def rules_of(frame: Frame, engine: CelEngine) -> Rules:
-    """Read the rules, which somebody has checked."""
+    """Read the rules, which the parent process has validated."""
     return Rules(
         queue_name=frame.head["queue_name"],
         multi_kueue_override=frame.head["multi_kueue_override"],

@@ -1,7 +1,7 @@
 """Answers reviews: small ones in the event loop, and large ones in a process of their own.
 
-Whatever is made of a large body would keep the event loop for a while, and whoever sends many of them
-would have it for itself. So a large body goes to the heavy lane as it came. Mutation of a small one asks
+To process a large body would block the event loop for a while, and a client that sends many would block it
+for all others. So a large body goes to the heavy lane as it came. Mutation of a small one asks
 for the results of expressions in the middle of its work. It is pure, so it runs twice: the first time
 until it asks, the second time with the answer.
 """

@@ -24,7 +24,7 @@ def _decay(elapsed: int, half_life: int) -> float:
 
 
 def _current(local_queue: LocalQueue, cq: ClusterQueue) -> dict[str, float]:
-    """Present usage of its admitted workloads, in whole units; 0 for what nobody uses."""
+    """Present usage of its admitted workloads, in whole units; 0 for an unused resource."""
     current = {resource: 0.0 for _, resource in cq.node.quotas}
     for w in local_queue.members.values():
         if w.phase is Phase.HOLDING and w.counts_as_admitted:

@@ -50,7 +50,7 @@ class NodeBalance:
 def node_balances(shard: Shard) -> Iterator[NodeBalance]:
     """Every node of the trees of a cluster, parents before children.
 
-    A circle of cohorts is in no tree, and neither are its queues: nobody borrows there.
+    Cohorts in a circle are in no tree, and neither are their queues: they do not borrow.
     """
     for tree in shard.trees.values():
         found = _balances(tree)

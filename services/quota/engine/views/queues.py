@@ -93,7 +93,7 @@ def precise_share(node: Node) -> float:
 
 
 def cohort_views(shard: Shard) -> Iterator[CohortView]:
-    """Every Cohort object, by name. A circle of cohorts is in no tree: nobody borrows there."""
+    """Every Cohort object, by name. Cohorts in a circle are in no tree and do not borrow."""
     nodes = {
         node.name: node
         for tree in shard.trees.values()

@@ -52,7 +52,7 @@ class Responders:
         self._connection.up.append(self._on_up)
 
     def stop(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering requests."""
         self._started = False
         for task in tuple(self._answering):
             task.cancel()

@@ -36,7 +36,7 @@ LAG_TRIES: Final = 24
 """A view is a fraction of a millisecond behind its log. What it lacks after a second was purged."""
 
 PAUSE_MAX_SECONDS: Final = 10.0
-"""What nobody told, as while another server became the leader, is found after this time at the latest."""
+"""A message without a hint, as during an election, is found after this time at the latest."""
 
 
 class Hints:
@@ -45,7 +45,7 @@ class Hints:
     def __init__(
         self, nc: Client, filters: Collection[str], *, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        """Without filters it listens to all that any log stores. `stopped`: whether nobody is to wait."""
+        """Without filters it listens to all that any log stores. `stopped`: whether to end all waits."""
         self._nc = nc
         self._stopped = stopped
         self._filters = tuple(filters) or (">",)

@@ -36,7 +36,7 @@ async def look_for_lost(nc: Client, acknowledged: Acknowledged) -> None:
 async def look_at_format(nc: Client) -> None:
     """Look to which format the logs are committed: at the one that is committed first.
 
-    Raises `NewerFormatError`. Whoever does not answer now is asked again later.
+    Raises `NewerFormatError`. A log that does not answer now is asked again later.
     """
     try:
         await call(nc, f"STREAM.INFO.{Term.stream}")

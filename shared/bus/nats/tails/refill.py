@@ -119,7 +119,7 @@ async def _lost(nc: Client, log_name: str, view_last: int, last: int) -> dict[in
 
 
 async def _earlier(nc: Client, log_name: str, writes: Collection[str] | None) -> dict[int, Json]:
-    """An earlier message of ours, to stand in for what nobody else fills in."""
+    """An earlier message of ours, which fills a sequence that no other writer fills."""
     try:
         for mine in writes or ():
             if (stored := await _next(nc, view_of(log_name), 1, mine)) is not None:
