@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -37,16 +37,31 @@ LOCAL: Final = "local"
 """The cluster of objects that come from manifests."""
 
 
+class RunId(NamedTuple):
+    """One workload that was submitted: a later one of the same name has another uid."""
+
+    cluster: str
+    key: str
+    """``<namespace>/<name>``."""
+
+    uid: str
+
+    @classmethod
+    def of(cls, state: WorkloadState) -> "RunId":
+        """The id of the workload that has this state."""
+        return cls(state.cluster, f"{state.namespace}/{state.name}", state.uid)
+
+
 @dataclass(slots=True, kw_only=True)
 class LoadedState:
     """The present state, and the runs of the recent past."""
 
     snapshot: Snapshot
     history: History = field(default_factory=History)
-    submissions: dict[tuple[str, str, str], WorkloadState] = field(default_factory=dict)
-    """(cluster, key, uid) to the last state of each workload that was submitted in the time asked for."""
+    submissions: dict[RunId, WorkloadState] = field(default_factory=dict)
+    """Id to the last state of each workload that was submitted in the time asked for."""
 
-    seconds: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    seconds: dict[RunId, float] = field(default_factory=dict)
     """How long each of them ran, if it has ended."""
 
     messages: list[tuple[str, Json]] = field(default_factory=list)
@@ -141,14 +156,10 @@ def _record_runs(
 ) -> None:
     for run in finished_runs(admissions, states):
         loaded.history.add(run)
-        loaded.seconds[_run_key(run.state)] = run.seconds
+        loaded.seconds[RunId.of(run.state)] = run.seconds
     for state in states:
         if state.phase != "gone":
-            loaded.submissions[_run_key(state)] = state
-
-
-def _run_key(state: WorkloadState) -> tuple[str, str, str]:
-    return state.cluster, f"{state.namespace}/{state.name}", state.uid
+            loaded.submissions[RunId.of(state)] = state
 
 
 # Files -----------------------------------------------------------------------------------------

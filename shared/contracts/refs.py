@@ -6,6 +6,18 @@ They are named tuples, so they compare and hash like the bare tuples that they r
 from typing import NamedTuple
 
 
+class NamespacedName(NamedTuple):
+    """What a user calls a namespaced object, where the cluster is not said."""
+
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """``<namespace>/<name>``, as `kubectl` and log lines show it."""
+        return f"{self.namespace}/{self.name}"
+
+
 class WorkloadRef(NamedTuple):
     """A Workload object of one cluster."""
 

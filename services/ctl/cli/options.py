@@ -15,6 +15,7 @@ from services.ctl.cli.completers import (
     one_of_these,
 )
 from shared.contracts.kube.names import is_dns_label
+from shared.contracts.refs import NamespacedName
 from shared.runtime.command import CommandError
 from shared.settings.access import LOCAL_NATS
 
@@ -146,7 +147,7 @@ def chosen(kubeconfig: Path | None, context: str | None, directory: Path) -> "Cl
     return ClusterChoice(kubeconfig=kubeconfig, context=context, directory=directory)
 
 
-def named(workload: str, given: str | None = None) -> tuple[str, str]:
+def parse_name(workload: str, given: str | None = None) -> NamespacedName:
     """Namespace and name of ``NAMESPACE/NAME``, or of a name in the namespace that is `given` beside it.
 
     Raises `CommandError` for any other text.
@@ -177,7 +178,7 @@ def named(workload: str, given: str | None = None) -> tuple[str, str]:
             f"the name has more than {NAME_BYTES_MAX} bytes, which Kubernetes allows",
             hint="`sluice get workloads -A` lists what there is",
         )
-    return namespace, name
+    return NamespacedName(namespace, name)
 
 
 def one_of(output: str, *known: str) -> str:

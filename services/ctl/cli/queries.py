@@ -27,8 +27,8 @@ from services.ctl.cli.options import (
     TextOrJson,
     WorkloadName,
     finite,
-    named,
     one_of,
+    parse_name,
     run_async,
     usable_namespace,
 )
@@ -118,7 +118,7 @@ def explain(
     output = one_of(output, "text", "json")
     run_async(
         ask(
-            *named(workload, namespace),
+            *parse_name(workload, namespace),
             cluster=cluster,
             output=output,
             forecast=forecast,
@@ -146,7 +146,7 @@ def history_command(
 
     run_async(
         show_history(
-            *named(workload, namespace),
+            *parse_name(workload, namespace),
             as_json=one_of(output, "text", "json") == "json",
             every=every,
             url=nats_url,
@@ -189,7 +189,7 @@ def who_preempted(
 
     run_async(
         show(
-            named(workload) if workload else None,
+            parse_name(workload) if workload else None,
             namespace=namespace,
             output=one_of(output, "table", "json"),
             url=nats_url,

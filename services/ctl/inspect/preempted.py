@@ -11,6 +11,7 @@ from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table, coloured
 from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
+from shared.contracts.refs import NamespacedName
 from shared.contracts.subjects import Stream, subject_pattern
 from shared.runtime.command import CommandError, Exit
 
@@ -55,7 +56,7 @@ def preemptions(decisions: list[Seen]) -> list[Preemption]:
 
 
 async def who_preempted(
-    workload: tuple[str, str] | None,
+    workload: NamespacedName | None,
     *,
     namespace: str | None,
     output: str,
@@ -69,7 +70,7 @@ async def who_preempted(
         print(json.dumps([each.body for each in found], indent=4))
         return
     if not found:
-        whom = "/".join(workload) if workload else "anybody"
+        whom = workload.path if workload else "anybody"
         print(f"Nobody preempted {whom}, as far as the log goes back.", file=sys.stderr)
         return
     now = utc_now()
@@ -83,7 +84,7 @@ async def who_preempted(
     print("\n".join(Table(HEADER, colours=coloured()).lines(rows)))
 
 
-async def _names(reader: StreamReader, workload: tuple[str, str]) -> set[str]:
+async def _names(reader: StreamReader, workload: NamespacedName) -> set[str]:
     """Names of the Workloads for which `workload` stands, as far as their states are in the log."""
     namespace, name = workload
     # A job's name stands for all its workloads, finished ones included.
@@ -97,7 +98,7 @@ async def _names(reader: StreamReader, workload: tuple[str, str]) -> set[str]:
 
 
 async def _read(
-    reader: StreamReader, workload: tuple[str, str] | None, namespace: str | None
+    reader: StreamReader, workload: NamespacedName | None, namespace: str | None
 ) -> list[Preemption]:
     """The preemptions that were asked for. Raises `CommandError` for a workload that no log knows."""
     if workload is None:
@@ -105,13 +106,13 @@ async def _read(
         return preemptions(await reader.valid(await reader.replay(Stream.ADMISSIONS, *filters)))
     names = await _names(reader, workload)
     filters = [
-        subject_pattern("admission", namespace=workload[0], name=name)
-        for name in sorted(names | {workload[1]})
+        subject_pattern("admission", namespace=workload.namespace, name=name)
+        for name in sorted(names | {workload.name})
     ]
     decisions = await reader.replay(Stream.ADMISSIONS, *filters)
     if not (names or decisions):
         raise CommandError(
-            "/".join(workload),
+            workload.path,
             "the logs know nothing of it",
             hint="give the name of a job or of its Workload; `sluice get workloads -A` lists them",
             status=Exit.FAILED,

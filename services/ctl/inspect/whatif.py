@@ -22,6 +22,7 @@ from services.whatif.policies import Policies, policies_of
 from services.whatif.reading import (
     LOCAL,
     LoadedState,
+    RunId,
     from_manifests,
     load,
     read,
@@ -274,7 +275,7 @@ def _submissions(
         arrival = snapshot.arrival(state, loaded.history)
         if arrival is None:
             continue
-        seconds = loaded.seconds.get((state.cluster, f"{state.namespace}/{state.name}", state.uid))
+        seconds = loaded.seconds.get(RunId.of(state))
         runs = arrival.runs_for if seconds is None else int(seconds * SECOND)
         yield Arrival(fact=arrival.fact, at=arrival.fact.created_at, runs_for=runs)
 

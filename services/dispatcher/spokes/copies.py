@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of
 from shared.contracts.kube.conditions import EVICTED, QUOTA_RESERVED, find_condition, is_true
@@ -34,6 +34,14 @@ class CopyPhase(StrEnum):
     TERMINATING = "terminating"
 
 
+class CopiedJob(NamedTuple):
+    """The job of a copy, in the namespace of its workload."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
     """What the hub knows of one copy."""
@@ -47,8 +55,7 @@ class Copy:
     phase: CopyPhase
     """Without its Workload."""
 
-    job: tuple[str, str, str]
-    """apiVersion, kind and name."""
+    job: CopiedJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +180,7 @@ def read_copy(obj: Body, integration: Integration, *, hub: str, origin: str) -> 
         workload=workload,
         number=number,
         phase=phase_of(obj, integration),
-        job=(integration.kind.api_version, integration.kind.kind, obj["metadata"]["name"]),
+        job=CopiedJob(integration.kind.api_version, integration.kind.kind, obj["metadata"]["name"]),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -261,6 +261,13 @@ class DecisionMetrics:
                 series.observe(seconds)
 
 
+class _LocalQueueLabels(NamedTuple):
+    """The values of the labels `name` and `namespace`, in this order."""
+
+    name: str
+    namespace: str
+
+
 @dataclass(frozen=True, slots=True)
 class _DecisionContext:
     """One decision with its workload, for labels and durations."""
@@ -288,6 +295,6 @@ class _DecisionContext:
         return (self.state.priority_class or "") if self.state is not None else ""
 
     @property
-    def local_queue(self) -> tuple[str, str]:
-        """(name, namespace)."""
-        return self.admission.queue, self.admission.namespace
+    def local_queue(self) -> _LocalQueueLabels:
+        """The labels of its LocalQueue."""
+        return _LocalQueueLabels(name=self.admission.queue, namespace=self.admission.namespace)
