@@ -162,7 +162,7 @@ def main() -> int:
 
 
 def _kube(parts: Parts, settings: ConsoleSettings) -> HttpKube | None:
-    """The API server that says who may what; None: nobody is asked."""
+    """The API server that authorizes users; None: authorization is off."""
     if settings.console_authorization != "kubernetes":
         log.warning(
             "no authorisation: everybody on this machine sees everything",

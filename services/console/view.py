@@ -74,7 +74,7 @@ class _DriftError(Exception):
 
 
 class _IdleError(Exception):
-    """Nobody asks any more."""
+    """No page has asked for the idle time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ _PODS: Final[dict[Any, str]] = {
     True: "; its pods are ready",
     False: "; not all of its pods are ready",
 }
-"""By `WorkloadState.pods_ready`. Nobody says so of kinds without that condition."""
+"""By `WorkloadState.pods_ready`. Unknown for kinds without that condition."""
 
 
 def _asked(body: MessageBody) -> str:
@@ -113,7 +113,7 @@ def _admission(body: MessageBody) -> str:
 
 
 def _void(body: MessageBody) -> str:
-    """A decision of a leader that had been replaced: nobody carries it out."""
+    """A void decision: its leader had been replaced, and no service carries it out."""
     return f"void, its leader was replaced: {text}" if (text := _admission(body)) else ""
 
 

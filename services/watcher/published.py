@@ -45,7 +45,7 @@ class PublishedObjects:
             objects[name] = PublishedState(uid=state.uid, resource_version=state.resource_version)
 
     def doubt(self, kind: Kind, name: ObjectName) -> None:
-        """Let an object be published again as it is then: nobody can read the last message about it."""
+        """Let an object be published again as it is then: its last message is unreadable."""
         known = self.state(kind, name)
         if known is not None:
             self._objects[kind.detail][name] = PublishedState(uid=known.uid, resource_version="")

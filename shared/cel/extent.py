@@ -71,7 +71,7 @@ class Meter:
         return max(self.elements / limits.elements, self.text / limits.text)
 
     def count(self, entries: int) -> None:
-        """Add the entries of one list or map, before somebody walks through them."""
+        """Add the entries of one list or map, before they are iterated."""
         limits = self._limits
         if entries > limits.items:
             raise _too_many(entries, limits.items, "one list or map")

@@ -27,7 +27,7 @@ class Service(Protocol):
     """What `assemble` returns."""
 
     async def run(self) -> None:
-        """Work until cancelled. Returning or raising ends the process, and whoever watches restarts it."""
+        """Work until cancelled. Returning or raising ends the process, and its supervisor restarts it."""
 
     def ready(self) -> str | None:
         """None when it does its work, else why not."""
@@ -130,7 +130,7 @@ class Hosted:
             await self._close()
 
     async def _until_outdated(self) -> None:
-        """End the process once this release may not serve: whoever watches starts it again, and it looks."""
+        """End the process once this release may not serve. Its supervisor restarts it, to check again."""
         raise await self._bus.outdated()
 
     async def _work(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 
 class Once:
-    """Remembers the last `limit` keys, so that nobody floods the log by doing one thing many times."""
+    """Remembers the last `limit` keys, so that one event that repeats does not flood the log."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

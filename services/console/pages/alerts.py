@@ -42,7 +42,7 @@ ASK_SECONDS: Final = 5.0
 
 ANSWER_BYTES_MAX: Final = 4 << 20
 ALERTS_MAX: Final = 50
-"""Alerts that a page shows. Whoever has more looks at Prometheus."""
+"""Alerts that a page shows. Prometheus shows the others."""
 
 TEXT_MAX: Final = 1000
 """Characters of each text of an alert of Prometheus."""
@@ -81,7 +81,7 @@ class Alerts:
         self._logged = ""
 
     def forget(self) -> None:
-        """Nobody asks any more."""
+        """Drop what was read: no page is open."""
         self._known, self._silent_since = None, None
 
     async def firing(self) -> AlertList:
@@ -138,7 +138,7 @@ class Alerts:
     # --- what the streams tell ---------------------------------------------------------------------
 
     async def _quota(self) -> list[Alert]:
-        """Whether somebody decides. One question without an answer is a change of leader, two are not."""
+        """Whether quota has a leader. One question without an answer is a change of leader, two are not."""
         now = self._view.now()
         try:
             data = await self._bus.request(rpc.POSITIONS, b'{"limit":1}', timeout_seconds=2.0)

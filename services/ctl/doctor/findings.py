@@ -15,4 +15,4 @@ class Finding:
     """What to do about it."""
 
     wrong: bool = True
-    """False if it may be intended, or is a matter of whoever wrote one job: the system is healthy."""
+    """False if it may be intended, or concerns only the author of one job: the system is healthy."""

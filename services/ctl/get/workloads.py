@@ -76,7 +76,7 @@ _LAST: Final = 1 << 62
 
 
 def waiting_reason(snapshot: Snapshot, ident: ObjectKey) -> str:
-    """Why it waits, also that its queue is on hold; empty if it does not wait or nobody said."""
+    """Why it waits, also that its queue is on hold; empty if it does not wait or no reason is known."""
     status = status_of(snapshot, ident)
     if status != _ORDER[0]:
         return ""

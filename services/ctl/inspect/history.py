@@ -53,7 +53,7 @@ class Event:
     trace_id: str | None
     body: MessageBody
     void: bool = False
-    """Whether it is a decision of a leader that had been replaced: nobody carries it out."""
+    """Whether it is a void decision: its leader had been replaced, and no service carries it out."""
 
 
 async def show_history(

@@ -93,7 +93,7 @@ NOT_OUR_OWN: Final = {
     "name": "not-our-own",
     "expression": f"request.userInfo.username != '{PATCHER_USER}'",
 }
-"""The patcher's writes carry out decisions, one for each: nobody has to be asked about them."""
+"""The patcher's writes carry out decisions: the webhook need not review them."""
 
 NOT_OUR_STATUS: Final = {
     "name": "not-our-own",

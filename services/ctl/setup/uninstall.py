@@ -141,7 +141,7 @@ def choice_of(word: str | None) -> Waiting | None:
 
 
 def check_choice(plan: UninstallPlan, waiting: Waiting | None) -> None:
-    """Raise `CommandError` if somebody has to say what becomes of waiting jobs."""
+    """Raise `CommandError` if jobs wait and no option says what becomes of them."""
     if plan.waiting and waiting is None:
         raise CommandError(
             "--waiting",

@@ -57,7 +57,7 @@ class Budgets:
 def new_slot(
     request: HostRequest, *, host: str, address: str, access: HostAccess | None
 ) -> HostSlot:
-    """The slot of `request` on `host`, which nobody has entered for it. `access` None: nobody will."""
+    """The slot of `request` on `host`, not logged in to yet. `access` None: no login follows."""
     return HostSlot(
         uid=request.uid,
         namespace=request.namespace,

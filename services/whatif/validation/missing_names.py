@@ -19,7 +19,7 @@ from shared.runtime.suggestions import one_of
 def missing_in_queue(
     snapshot: Snapshot, cluster: str, title: str, *, guesses: bool
 ) -> Iterator[str]:
-    """What a queue names and nobody has; `title`: its kind and name."""
+    """An object that a queue names and that does not exist; `title`: its kind and name."""
     kind_name, _, name = title.partition(" ")
     if kind_name == kinds.CLUSTER_QUEUE.kind:
         for path, kind, value in _named_by_cluster_queue(

@@ -129,7 +129,7 @@ class Group:
             del self.roles[role]
 
     def _place(self, name: str, *, waits: bool, is_lost: bool) -> None:
-        """Keep the order in which they came: a change moves nobody."""
+        """Keep the order in which they came: a change does not move a member."""
         for names, belongs in ((self.waiting, waits), (self.lost, is_lost)):
             if belongs:
                 names.setdefault(name)

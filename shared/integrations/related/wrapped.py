@@ -14,7 +14,7 @@ from shared.integrations.pointers import Tokens, found
 from shared.integrations.related.paths import PathError, follow
 
 ITEMS_MAX: Final = 256
-"""How many objects one may wrap: more than this is looked at by nobody. Most have no pods."""
+"""How many objects one may wrap; those beyond are not read. Most have no pods."""
 
 
 _MAKE_PODS: Final = frozenset(
@@ -139,7 +139,7 @@ def _group(inner: Object) -> str:
 
 
 def _why_unread(inner: Object, reader: Reader | None) -> str | None:
-    """Why nobody counts the pods of a wrapped object, whatever is declared: field, value and cause."""
+    """Why the pods of a wrapped object cannot be counted, whatever is declared: field, value and cause."""
     kind, version = inner.get("kind"), inner.get("apiVersion")
     if reader is None:
         if not isinstance(kind, str) or (_group(inner), kind) not in _MAKE_PODS:

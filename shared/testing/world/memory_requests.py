@@ -122,7 +122,7 @@ def look_for_lost(server: MemoryServer, acknowledged: Acknowledged) -> None:
 
 
 async def _soon(judging: Awaitable[T]) -> T:
-    """Judge a decision. Raises `UnavailableError` if nobody tells for so long which leaders began."""
+    """Judge a decision. Raises `UnavailableError` if it is unknown for so long which leaders began."""
     try:
         async with asyncio.timeout(ASK_SECONDS):
             return await judging

@@ -40,7 +40,7 @@ SOURCING_SECONDS: Final = 0.0003
 """Delay of a view behind its log in seconds, measured on nats-server 2.14."""
 
 UNHEARD_SECONDS: Final = 0.05
-"""At the begin of an election: what is stored then is acknowledged to nobody."""
+"""At the begin of an election: what is stored then is not acknowledged."""
 
 Reply = Callable[[bytes | AnswerError], object]
 Responder = Callable[[bytes, Reply], None]
@@ -212,7 +212,7 @@ class MemoryServer:
                 self._source(log.name)
 
     def elect(self, name: str, *, seconds: float) -> None:
-        """Let nobody lead a stream for a while. What it stores at first is stored, and nobody hears of it."""
+        """Leave a stream without a leader. What it stores at first is kept, and not acknowledged."""
         stream = self.stream(name)
         if stream.election:
             return

@@ -84,11 +84,11 @@ class Stored:
 
 
 class NoLeaderError(UnavailableError):
-    """Nobody leads the stream, so that nobody answers."""
+    """The stream has no leader, so that no server answers."""
 
 
 class SilentError(NoLeaderError):
-    """Nobody hears the question, or the answer."""
+    """The question, or the answer, is lost."""
 
 
 class Dialect:
