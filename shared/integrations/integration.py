@@ -10,13 +10,13 @@ from typing import Final
 
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube.bodies import annotations_of, labels_of, map_at, maps_at, spec_of
-from shared.contracts.kube.conditions import is_true, message_of, reason_of
+from shared.contracts.kube.conditions import is_true
 from shared.contracts.kube.kinds import POD, TASK_RUN, Kind, Object
 from shared.contracts.kueue.integrations import Integration as Document
 from shared.contracts.messages.workloads import Finish, Members
 from shared.integrations.compiled import Compiled, PodGroupsPlan, Slot, compiled
 from shared.integrations.document import Lines, read
-from shared.integrations.ended import FAILURE, SUCCESS, decisive
+from shared.integrations.ended import FAILURE, SUCCESS, message_and_time
 from shared.integrations.errors import ObjectError
 from shared.integrations.expressions import together
 from shared.integrations.pointers import Tokens, entries, found, pointer, with_missing_maps
@@ -275,11 +275,8 @@ class Integration:
             return None
         message = self._views.evaluate_on_demand("message", obj)
         at = self._views.evaluate_on_demand("at", obj)
-        condition = decisive(obj)
-        if message is None:
-            message = message_of(condition) or reason_of(condition)
-        if at is None and condition is not None:
-            at = condition.get("lastTransitionTime")  # `moment` also reads one without a zone.
+        text, since = message_and_time(obj)
+        message, at = text if message is None else message, since if at is None else at
         return Finish(success=success, message=str(message), at=moment(at))
 
     def succeeded(self, obj: Object) -> bool | None:
