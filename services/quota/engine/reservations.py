@@ -29,7 +29,7 @@ from services.quota.engine.reasons import (
 
 SECOND = 1_000_000_000
 _LAST = (1 << 63, 0, "")
-"""Reason of an eviction by a rejected check; `spec.active` must become False."""
+"""Rank of a tree in which nobody waits: behind all others."""
 
 
 def _usage_of(assigned: Sequence[AssignedPodSet], w: Workload) -> dict[FlavorResource, int]:
