@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
 
 from shared.bus.embedded import EmbeddedServer
+from shared.bus.nats.jetstream_api import PASSING, ApiError, Json, call
 from shared.bus.port import Bus, Entry
 from shared.testing.waiting import eventually
 from tests.contract.bus.stage import Reading, step_of, workload
@@ -60,6 +62,25 @@ async def test_workload_that_a_damaged_view_lost_is_read_from_the_log(
     await reader.publish(workload(DAMAGED, step=2), expect_subject=found.sequence)
     assert [step_of(entry) for entry in await watch.entries(1)] == [(DAMAGED, 2)]
     assert len(await listed(reader)) == len(NAMES)
+    await reader.stop()
+
+
+async def test_damage_is_found_though_an_election_delays_the_question(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await damage(server, "WORKLOADS_NOW")
+    asked: list[str] = []
+
+    async def call_later(nc: Client, what: str, body: Json | None = None) -> Json:
+        asked.append(what)
+        if len(asked) == 1:
+            raise ApiError(what, min(PASSING), "no leader just now")
+        return await call(nc, what, body)
+
+    monkeypatch.setattr("shared.bus.nats.tails.damaged_views.call", call_later)
+    reader = make(server, "reader")
+    await reader.start()
+    assert sorted(step_of(entry)[0] for entry in await listed(reader)) == sorted(NAMES)
     await reader.stop()
 
 

@@ -5,8 +5,8 @@ from collections.abc import Collection
 import structlog
 from nats.aio.client import Client
 
-from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, Json, call
-from shared.bus.port import DeniedError
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, PASSING, ApiError, Json, call
+from shared.bus.port import DeniedError, UnavailableError
 from shared.bus.streams import view_of
 
 log = structlog.get_logger(__name__)
@@ -18,12 +18,14 @@ async def missed(
     """Return the last messages, as the log has them, of subjects that the view lists and did not give.
 
     `given`: the subjects that a reader of the view was given. Who may not ask for the subjects of a view,
-    as a spoke, is told of none.
+    as a spoke, is told of none. Raises `UnavailableError` while nobody can answer, as during an election.
     """
     try:
         subjects = sorted(await _listed(nc, view_of(log_name), filters) - {*given})
         found = [await _last_of(nc, log_name, subject) for subject in subjects]
     except (ApiError, DeniedError) as error:
+        if isinstance(error, ApiError) and error.code in PASSING:
+            raise UnavailableError(str(error)) from error
         log.info("cannot look for damage in a view", log=log_name, error=str(error))
         return []
     return [each for each in found if each is not None]
